@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The read, beyond the one look of inline.h: what happens where that does not suffice.
+ */
+#ifndef FASTCLOCK_CORE_READ_H
+#define FASTCLOCK_CORE_READ_H
+
+#include "sys.h"
+
+/* Reads one clock of enum fc_clock from whatever serves; false if nothing does. `ns` stays below
+ * 2^34 of what a second holds, at most a few seconds in practice. */
+bool fc_read(uint32_t clock, struct fc_reading *out);
+
+/* Whether the number is one of enum fc_clock. */
+bool fc_is_ours(int32_t clock);
+
+/* Reads that left the page since the process began. */
+uint64_t fc_slow_reads(void);
+
+#endif

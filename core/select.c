@@ -1,0 +1,320 @@
+/* SPDX-License-Identifier: MIT */
+#define _GNU_SOURCE
+#include "select.h"
+
+#include <errno.h>
+#include <fastclock.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "read.h"
+#include "text.h"
+#include "ticks.h"
+#include "vdso.h"
+#include "view.h"
+
+struct fc_kernel_page fc_page;
+
+/* One word that says who serves, and notes for fc_get_info beside it. No lock guards them: two
+ * threads that choose at once do the same work and come to the same end. */
+static atomic_uint choice;
+static atomic_int wanted = FC_SOURCE_AUTO, wanted_reason, reasons[8];
+
+/* ---- Showing ----------------------------------------------------------------------------------
+ */
+
+static atomic_bool counter_allowed;
+
+static uint32_t to_show(void) {
+    const uint32_t chosen = atomic_load(&choice);
+    const uint32_t proved = atomic_load(&fc_page.proved);
+    uint32_t show = 0;
+    if ((chosen & FC_CHOICE_PAGE_FINE) && (proved & FC_WAY_COUNTER))
+        show |= FC_SHOW_FINE;
+    if ((chosen & FC_CHOICE_PAGE_COARSE) && (proved & FC_WAY_COARSE))
+        show |= FC_SHOW_COARSE;
+    if (atomic_load(&counter_allowed))
+        show |= FC_SHOW_COUNTER;
+    return show;
+}
+
+/* Whoever stores last looks once more, so that the view agrees with the choice in the end, however
+ * many threads and handlers do this at once. */
+void fc_choice_show(void) {
+    uint32_t show;
+    do {
+        show = to_show();
+        fc_view_set(&fc_page, show);
+    } while (to_show() != show);
+}
+
+void fc_choice_refuse_counter(void) {
+    atomic_store(&counter_allowed, false);
+    fc_choice_show();
+}
+
+/* ---- The sources ------------------------------------------------------------------------------
+ */
+
+bool fc_libc_gettime(uint32_t clock, struct fc_reading *out) {
+#ifdef FASTCLOCK_NO_LIBC
+    /* Built into the preloaded library, whose own clock_gettime this call would be. */
+    return fc_vdso_gettime((int32_t)clock, out) || fc_sys_gettime((int32_t)clock, out) == 0;
+#else
+    const int saved = errno;
+    struct timespec time;
+    clockid_t id;
+    int result;
+    switch (clock) {
+    case FC_REALTIME: id = CLOCK_REALTIME; break;
+    case FC_MONOTONIC: id = CLOCK_MONOTONIC; break;
+#ifdef CLOCK_MONOTONIC_RAW
+    case FC_RAW: id = CLOCK_MONOTONIC_RAW; break;
+#endif
+#ifdef CLOCK_REALTIME_COARSE
+    case FC_REALTIME_COARSE: id = CLOCK_REALTIME_COARSE; break;
+    case FC_MONOTONIC_COARSE: id = CLOCK_MONOTONIC_COARSE; break;
+#endif
+#ifdef CLOCK_BOOTTIME
+    case FC_BOOTTIME: id = CLOCK_BOOTTIME; break;
+#endif
+#ifdef CLOCK_TAI
+    case FC_TAI: id = CLOCK_TAI; break;
+#endif
+    default: return false;
+    }
+    result = clock_gettime(id, &time);
+    errno = saved;
+    if (result != 0)
+        return false;
+    out->sec = (uint64_t)time.tv_sec;
+    out->ns = (uint64_t)time.tv_nsec;
+    return true;
+#endif
+}
+
+static int32_t open_syscall(void) {
+    struct fc_reading reading;
+    for (int i = 0; i < FC_FINE_COUNT; i++)
+        if (fc_sys_gettime(fc_fine_clocks[i], &reading) < 0)
+            return FC_REASON_REFUSED;
+    return FC_REASON_NONE;
+}
+
+static int32_t open_libc(void) {
+    struct fc_reading reading;
+    return fc_libc_gettime(FC_REALTIME, &reading) ? FC_REASON_NONE : FC_REASON_REFUSED;
+}
+
+/* ---- Choosing ---------------------------------------------------------------------------------
+ */
+
+static int32_t counter_reason(void) {
+    const int32_t allowed = fc_sys_counter_allowed();
+    atomic_store(&counter_allowed, allowed == 1);
+    if (allowed == 1)
+        return FC_REASON_NONE;
+    return allowed == 0 ? FC_REASON_COUNTER_DISABLED : FC_REASON_COUNTER_UNCERTAIN;
+}
+
+static int32_t note(int32_t source, int32_t reason) {
+    atomic_store_explicit(&reasons[source], reason, memory_order_relaxed);
+    return reason;
+}
+
+/* Opens one source. Returns what of the choice word it earns: its own number if it serves, and what
+ * the page gives even if it does not. */
+static uint32_t open_source(int32_t source, int32_t counter) {
+    switch (source) {
+    case FC_SOURCE_KERNEL_PAGE:
+        if (note(source, fc_kernel_page_open(&fc_page, counter == FC_REASON_NONE)))
+            return 0;
+        if (note(source, counter))
+            return FC_CHOICE_PAGE_COARSE;
+        return (uint32_t)source | FC_CHOICE_PAGE_FINE | FC_CHOICE_PAGE_COARSE;
+    case FC_SOURCE_TIMEKEEP: note(source, FC_REASON_NO_PAGE); return 0;
+    case FC_SOURCE_VDSO:
+        /* The vDSO's own read of a disabled counter would kill. */
+        if (counter != FC_REASON_NONE)
+            fc_vdso_close();
+        return note(source, counter ? counter : fc_vdso_open()) ? 0 : (uint32_t)source;
+    case FC_SOURCE_SYSCALL: return note(source, open_syscall()) ? 0 : (uint32_t)source;
+    default: return note(source, open_libc()) ? 0 : (uint32_t)source;
+    }
+}
+
+/* What follows when the source that was asked for is refused: those that are slower. Who asked for
+ * our own page wanted to be fast, and starts at the head of the list. */
+static int32_t next_source(int32_t refused) {
+    switch (refused) {
+    case FC_SOURCE_TIMEKEEP: return FC_SOURCE_KERNEL_PAGE;
+    case FC_SOURCE_KERNEL_PAGE: return FC_SOURCE_VDSO;
+    case FC_SOURCE_VDSO: return FC_SOURCE_SYSCALL;
+#ifdef __linux__
+    case FC_SOURCE_SYSCALL: return FC_SOURCE_NONE;
+#else
+    case FC_SOURCE_SYSCALL: return FC_SOURCE_LIBC;
+#endif
+    default: return FC_SOURCE_NONE;
+    }
+}
+
+/* Goes through the sources from `first` on; with `alone`, no further. */
+static uint32_t choose(int32_t first, bool alone) {
+    const int32_t counter = counter_reason();
+    int32_t source = first == FC_SOURCE_AUTO ? FC_SOURCE_KERNEL_PAGE : first;
+    uint32_t earned = 0;
+    fc_ticks_forget();
+    while (source != FC_SOURCE_NONE) {
+        earned |= open_source(source, counter);
+        if ((earned & FC_CHOICE_SOURCE) || alone)
+            break;
+        source = next_source(source);
+    }
+    /* The page stands back at times, and then the vDSO answers. */
+    if ((earned & FC_CHOICE_SOURCE) == FC_SOURCE_KERNEL_PAGE &&
+        open_source(FC_SOURCE_VDSO, counter) != 0)
+        note(FC_SOURCE_VDSO, FC_REASON_NOT_TRIED);
+    return earned;
+}
+
+static void forget_reasons(void) {
+    for (int32_t source = FC_SOURCE_KERNEL_PAGE; source <= FC_SOURCE_LIBC; source++)
+        note(source, source == FC_SOURCE_TIMEKEEP ? FC_REASON_NOT_OPTED_IN : FC_REASON_NOT_TRIED);
+}
+
+/* What FASTCLOCK_SOURCE asks for; FC_SOURCE_AUTO and a reason where it is not to be followed. */
+static int32_t environment(int32_t *reason) {
+    const char *value;
+    int32_t source = FC_SOURCE_AUTO;
+    *reason = FC_REASON_NONE;
+#ifdef __linux__
+    value = secure_getenv("FASTCLOCK_SOURCE");
+    if (!value && getenv("FASTCLOCK_SOURCE"))
+        *reason = FC_REASON_SECURE;
+#else
+    value = getenv("FASTCLOCK_SOURCE");
+#endif
+    if (value && *value && !fc_source_by_name(value, &source))
+        *reason = FC_REASON_UNKNOWN_NAME;
+    return source;
+}
+
+int32_t fc_init(void) {
+    uint32_t none = 0, chosen = atomic_load_explicit(&choice, memory_order_acquire);
+    if (!(chosen & FC_CHOICE_SOURCE)) {
+        int32_t reason;
+        const int32_t asked = environment(&reason);
+        atomic_store(&wanted, asked);
+        atomic_store(&wanted_reason, reason);
+        forget_reasons();
+        none = chosen;
+        chosen = choose(asked, false) | FC_CHOICE_MADE;
+        /* Only over what was there: a choice that another thread asked for meanwhile stands. */
+        atomic_compare_exchange_strong(&choice, &none, chosen);
+        fc_choice_show();
+        chosen = atomic_load(&choice);
+    }
+    return chosen & FC_CHOICE_SOURCE ? 0 : -ENOTSUP;
+}
+
+uint32_t fc_choice(void) {
+    uint32_t chosen = atomic_load_explicit(&choice, memory_order_acquire);
+    if (__builtin_expect(!(chosen & FC_CHOICE_MADE), 0)) {
+        fc_init();
+        chosen = atomic_load_explicit(&choice, memory_order_acquire);
+    }
+    return chosen;
+}
+
+int32_t fc_select(int32_t source) {
+    uint32_t earned;
+    if (source != FC_SOURCE_AUTO && (source < FC_SOURCE_KERNEL_PAGE || source > FC_SOURCE_LIBC))
+        return -EINVAL;
+    fc_choice();
+    if (source == FC_SOURCE_AUTO)
+        forget_reasons();
+    earned = choose(source, source != FC_SOURCE_AUTO);
+    /* A page that refuses only its counter keeps the coarse clocks, by system call for the rest. */
+    if (!(earned & FC_CHOICE_SOURCE)) {
+        fc_choice_show();
+        return -ENOTSUP;
+    }
+    atomic_store(&wanted, source);
+    atomic_store(&wanted_reason, FC_REASON_NONE);
+    atomic_store(&choice, earned | FC_CHOICE_MADE);
+    fc_choice_show();
+    return 0;
+}
+
+/* ---- Telling ----------------------------------------------------------------------------------
+ */
+
+/* Who answers a read of `clock` now, tried out, in the order of read.c. */
+static int32_t serving(uint32_t clock, uint32_t page_bit, int32_t *reason) {
+    const uint32_t chosen = fc_choice();
+    const int32_t source = (int32_t)(chosen & FC_CHOICE_SOURCE);
+    struct fc_reading reading;
+    *reason = FC_REASON_NONE;
+    if (chosen & page_bit) {
+        *reason = fc_kernel_page_read(&fc_page, clock, true, &reading);
+        if (*reason == FC_REASON_NONE)
+            return FC_SOURCE_KERNEL_PAGE;
+    }
+    if ((source == FC_SOURCE_KERNEL_PAGE || source == FC_SOURCE_VDSO) &&
+        fc_vdso_gettime((int32_t)clock, &reading))
+        return FC_SOURCE_VDSO;
+    if (source == FC_SOURCE_LIBC || source == FC_SOURCE_NONE)
+        return source;
+    return fc_sys_gettime((int32_t)clock, &reading) == 0 ? FC_SOURCE_SYSCALL : FC_SOURCE_NONE;
+}
+
+static uint64_t resolution_ns(uint32_t clock) {
+    struct fc_reading resolution = {0, 0};
+    if (!fc_vdso_getres((int32_t)clock, &resolution))
+        fc_sys_getres((int32_t)clock, &resolution);
+    return fc_reading_count(resolution);
+}
+
+static int32_t tai_offset_s(void) {
+    const uint64_t half_s = 500000000, s = 1000000000;
+    uint64_t realtime, tai;
+    if (fc_read_ns(FC_REALTIME, &realtime) < 0 || fc_read_ns(FC_TAI, &tai) < 0)
+        return 0;
+    return tai >= realtime ? (int32_t)((tai - realtime + half_s) / s)
+                           : -(int32_t)((realtime - tai + half_s) / s);
+}
+
+int32_t fc_get_info(struct fc_info *info, uint32_t size) {
+    struct fc_info all;
+    const struct fc_layout *layout;
+    bool namespaced;
+    int32_t unused;
+    if (!info)
+        return -EFAULT;
+    memset(&all, 0, sizeof all);
+    all.size = size < sizeof all ? size : (uint32_t)sizeof all;
+    all.source = (int32_t)(fc_choice() & FC_CHOICE_SOURCE);
+    all.wanted = atomic_load(&wanted);
+    all.wanted_reason = atomic_load(&wanted_reason);
+    all.serving = serving(FC_MONOTONIC, FC_CHOICE_PAGE_FINE, &all.serving_reason);
+    all.coarse_serving = serving(FC_MONOTONIC_COARSE, FC_CHOICE_PAGE_COARSE, &unused);
+    fc_choice_show(); /* the tries above may have proved a way that was not open before */
+    for (int i = 0; i < 8; i++)
+        all.reason[i] = atomic_load_explicit(&reasons[i], memory_order_relaxed);
+    all.mode = all.time_namespace = -1;
+    if (fc_kernel_page_mode(&fc_page, &all.mode, &namespaced))
+        all.time_namespace = namespaced;
+    layout = atomic_load_explicit(&fc_page.layout, memory_order_acquire);
+    if (layout)
+        memcpy(all.layout, layout->name, sizeof all.layout);
+    all.counter = fc_view_counter();
+    all.tai_offset_s = tai_offset_s();
+    all.proof_rounds = all.source == FC_SOURCE_KERNEL_PAGE ? fc_kernel_page_rounds(&fc_page) : 0;
+    all.counter_hz = fc_ticks_hz_known();
+    all.resolution_ns = resolution_ns(FC_MONOTONIC);
+    all.coarse_resolution_ns = resolution_ns(FC_MONOTONIC_COARSE);
+    all.slow_reads = fc_slow_reads();
+    memcpy(info, &all, all.size);
+    return 0;
+}

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The choice of a source for the process: made once, at the first read or when asked for.
+ */
+#ifndef FASTCLOCK_CORE_SELECT_H
+#define FASTCLOCK_CORE_SELECT_H
+
+#include "kernel_page.h"
+
+/* A choice is one word, so that it changes at once: a source, and what is read from the page. */
+enum {
+    FC_CHOICE_SOURCE = 0xff, /* mask of enum fc_source */
+    FC_CHOICE_MADE = 0x100,
+    FC_CHOICE_PAGE_FINE = 0x200,
+    FC_CHOICE_PAGE_COARSE = 0x400
+};
+
+/* The choice in force; makes it if nobody has. */
+uint32_t fc_choice(void);
+
+/* The kernel's page, of which a choice says whether it is read. */
+extern struct fc_kernel_page fc_page;
+
+/* Turns the inlined reads to what is chosen and proved; to be called when either has changed. */
+void fc_choice_show(void);
+
+/* Takes the counter out of use for fc_ticks: it turned out to have no rate. */
+void fc_choice_refuse_counter(void);
+
+/* A read by the C library, in which `off` ends; false if it knows no such clock. */
+bool fc_libc_gettime(uint32_t clock, struct fc_reading *out);
+
+#endif

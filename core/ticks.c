@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: MIT */
+#define FASTCLOCK_INLINE
+#include "ticks.h"
+
+#include <fastclock.h>
+
+#include "select.h"
+#include "view.h"
+
+static const uint64_t ns_per_s = 1000000000;
+
+/* The rate, ns = ticks * mult >> shift, as one word: mult in the low half, shift above it. 0: not
+ * known yet. */
+static _Atomic uint64_t scale;
+
+static uint64_t pack(uint32_t mult, uint32_t shift) {
+    return (uint64_t)shift << 32 | mult;
+}
+
+static uint64_t product_shifted(uint64_t ticks, uint32_t mult, uint32_t shift) {
+    /* 96 bits, in two parts; high * 2^32 + low */
+    const uint64_t low = (ticks & UINT32_MAX) * mult;
+    const uint64_t high = (ticks >> 32) * mult + (low >> 32);
+    if (shift >= 32)
+        return high >> (shift - 32);
+    if (high >> (32 + shift))
+        return UINT64_MAX;
+    return high << (32 - shift) | (low & UINT32_MAX) >> shift;
+}
+
+#ifdef FC_MODE_COUNTER_
+
+/* A reading of FC_RAW and the counter at that moment: between two readings of the counter, the
+ * narrowest pair of several, so that an interruption in between does not count. */
+static bool pair(uint64_t *ticks, uint64_t *ns) {
+    enum { TRIES = 32 };
+    uint64_t narrowest = UINT64_MAX;
+    for (int i = 0; i < TRIES; i++) {
+        struct fc_reading reading;
+        const uint64_t before = fc_counter_ordered_();
+        if (fc_sys_gettime(FC_RAW, &reading) < 0)
+            return false;
+        const uint64_t after = fc_counter_ordered_();
+        if (after > before && after - before < narrowest) {
+            narrowest = after - before;
+            *ticks = before + narrowest / 2;
+            *ns = fc_reading_count(reading);
+        }
+    }
+    return narrowest != UINT64_MAX;
+}
+
+/* Measures over 20 ms. 0 if what comes out belongs to no counter. */
+static uint64_t measure(void) {
+    const uint64_t long_enough_ns = 20000000, hz_min = 500000, hz_max = 100 * ns_per_s;
+    uint64_t ticks0, ticks1, ns0, ns1, hz, mult;
+    uint32_t shift = 32;
+    if (!pair(&ticks0, &ns0))
+        return 0;
+    do {
+        if (!pair(&ticks1, &ns1))
+            return 0;
+    } while (ns1 - ns0 < long_enough_ns);
+    if (ticks1 <= ticks0)
+        return 0;
+    /* The measured span is a fraction of a second up to one interruption: no overflow below 18 s.
+     */
+    hz = (ticks1 - ticks0) * ns_per_s / (ns1 - ns0);
+    if (ns1 - ns0 > 4 * ns_per_s || hz < hz_min || hz > hz_max)
+        return 0;
+    /* mult = ns * 2^shift / ticks, with the largest shift that leaves it below 2^32 */
+    for (; shift > 0; shift--) {
+        mult = ((ns1 - ns0) << shift) / (ticks1 - ticks0);
+        if ((ns1 - ns0) <= UINT64_MAX >> shift && mult <= UINT32_MAX)
+            return pack((uint32_t)mult, shift);
+    }
+    return 0;
+}
+
+/* The kernel's own scale, if its page is trusted and means this counter. */
+static uint64_t kernel_scale(void) {
+    uint32_t mult, shift;
+    if ((fc_choice() & FC_CHOICE_PAGE_FINE) &&
+        (atomic_load(&fc_page.proved) & (FC_WAY_COUNTER | FC_WAY_COUNTER_NAMESPACE)) &&
+        fc_kernel_page_scale(&fc_page, &mult, &shift))
+        return pack(mult, shift);
+    return 0;
+}
+
+static uint64_t known_scale(void) {
+    uint64_t s;
+    fc_choice();
+    if (!fc_view_counter())
+        return pack(1, 0); /* the ticks are nanoseconds */
+    s = atomic_load_explicit(&scale, memory_order_relaxed);
+    if (!s) {
+        s = kernel_scale();
+        atomic_store_explicit(&scale, s, memory_order_relaxed);
+    }
+    return s;
+}
+
+static uint64_t any_scale(void) {
+    uint64_t s = known_scale();
+    if (!s) {
+        s = measure();
+        atomic_store_explicit(&scale, s, memory_order_relaxed);
+    }
+    if (!s) { /* no rate, no counter: from here on the ticks are nanoseconds */
+        fc_choice_refuse_counter();
+        s = pack(1, 0);
+    }
+    return s;
+}
+
+#else
+
+static uint64_t known_scale(void) {
+    return pack(1, 0);
+}
+
+static uint64_t any_scale(void) {
+    return known_scale();
+}
+
+#endif
+
+static uint64_t scale_hz(uint64_t s) {
+    const uint32_t mult = (uint32_t)s, shift = (uint32_t)(s >> 32);
+    return s ? ((ns_per_s << shift) + mult / 2) / mult : 0;
+}
+
+void fc_ticks_forget(void) {
+    atomic_store_explicit(&scale, 0, memory_order_relaxed);
+}
+
+uint64_t fc_ticks_hz(void) {
+    return scale_hz(any_scale());
+}
+
+uint64_t fc_ticks_hz_known(void) {
+    return scale_hz(known_scale());
+}
+
+uint64_t fc_ticks_to_ns(uint64_t ticks) {
+    const uint64_t s = any_scale();
+    return product_shifted(ticks, (uint32_t)s, (uint32_t)(s >> 32));
+}

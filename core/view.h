@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What the inlined reads look at: fc_view_v1, which is either turned to the kernel's page or dead.
+ */
+#ifndef FASTCLOCK_CORE_VIEW_H
+#define FASTCLOCK_CORE_VIEW_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct fc_kernel_page;
+
+/* What of the page may be read by one look without asking anybody: a set of bits. */
+enum { FC_SHOW_FINE = 1, FC_SHOW_COARSE = 2, FC_SHOW_COUNTER = 4 };
+
+/* Turns the view to `page`, as far as `show` goes. Stores alone; readers need no notice. */
+void fc_view_set(const struct fc_kernel_page *page, uint32_t show);
+
+/* What is shown now. */
+uint32_t fc_view_shown(void);
+
+/* Whether the counter may be read, as fc_view_set was last told. */
+bool fc_view_counter(void);
+
+#endif

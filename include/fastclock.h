@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * fastclock: the kernel's own time, at the price of reading the CPU's counter.
+ *
+ *     #include <fastclock.h>
+ *     uint64_t t = fc_monotonic_ns();
+ *
+ * abi.h, which this file includes, declares and documents every function that other languages can
+ * call too. Added here are the version, and the calls that only C can make: exact stand-ins for
+ * their POSIX namesakes.
+ *
+ * To have the reads compiled into the caller instead of called, define FASTCLOCK_INLINE before the
+ * include, or include <fastclock/inline.h> after defining it; the names stay the same.
+ */
+#ifndef FASTCLOCK_H
+#define FASTCLOCK_H
+
+#include <stdint.h>
+#include <sys/time.h>
+#include <time.h>
+
+#define FASTCLOCK_VERSION_MAJOR 0
+#define FASTCLOCK_VERSION_MINOR 1
+#define FASTCLOCK_VERSION_PATCH 0
+
+/* What a read returns where no source serves; see abi.h. */
+#define FC_NO_TIME UINT64_MAX
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#pragma GCC visibility push(default)
+#endif
+
+#include <fastclock/abi.h>
+
+/* clock_gettime(2) for any clock that it knows: value, return value and errno are the kernel's.
+ * clock: a clockid_t, which strict C11 does not know by that name.
+ * ts NULL is EFAULT. Thread- and signal-safe; errno is untouched on success. Since 0.1. */
+int fc_clock_gettime(int32_t clock, struct timespec *ts);
+
+/* clock_getres(2). res may be NULL. Since 0.1. */
+int fc_clock_getres(int32_t clock, struct timespec *res);
+
+/* gettimeofday(2). Either may be NULL; tz is filled by the kernel. Since 0.1. */
+int fc_gettimeofday(struct timeval *tv, void *tz);
+
+/* time(2): the second of FC_REALTIME_COARSE, which is what the kernel's answers. out may be NULL.
+ * (time_t)-1 with errno where no source serves. Since 0.1. */
+time_t fc_time(time_t *out);
+
+#if defined(__GNUC__)
+#pragma GCC visibility pop
+#endif
+
+#ifdef __cplusplus
+}
+#endif
+
+#ifdef FASTCLOCK_INLINE
+#include <fastclock/inline.h>
+#endif
+
+#endif /* FASTCLOCK_H */
