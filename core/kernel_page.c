@@ -126,8 +126,8 @@ static uintptr_t real_page(const struct fc_layout *layout) {
 
 /* The last byte of a layout's blocks. */
 static uint32_t extent(const struct fc_layout *layout) {
-    return layout->block + layout->raw + layout->extra + FC_BLOCK_BASE_ +
-           (FC_TAI + 1) * FC_BLOCK_BASE_SIZE_;
+    return (uint32_t)layout->block + layout->raw + layout->extra + FC_BLOCK_BASE_ +
+           (uint32_t)(FC_TAI + 1) * FC_BLOCK_BASE_SIZE_;
 }
 
 const struct fc_layout *fc_kernel_page_recognise(const unsigned char *vvar, uintptr_t size) {

@@ -58,21 +58,16 @@ static COLD uint64_t count_slow(uint32_t clock, bool ordered) {
 
 #ifdef FC_MODE_COUNTER_
 
-/* A look at the block that leads to a clock whose number is not known when this is compiled. */
+/* A look at a clock whose number is not known when this is compiled. */
 static inline bool look(uint32_t clock, uint64_t *sec, uint64_t *ns) {
-    const unsigned char *block;
     if (clock == FC_REALTIME_COARSE || clock == FC_MONOTONIC_COARSE)
-        return fc_try_coarse_(FC_VIEW_(coarse), fc_view_v1.extra, clock, sec, ns) == FC_TRY_OK_;
-    block = clock == FC_RAW ? FC_VIEW_(raw) : FC_VIEW_(fine);
-    return fc_try_fine_(block, fc_view_v1.extra, clock, FC_MODE_COUNTER_, fc_cpu_counter_ordered_,
-                        NULL, sec, ns) == FC_TRY_OK_;
+        return fc_look_coarse_(clock, sec, ns);
+    return fc_look_fine_(clock == FC_RAW ? &fc_view_v1.raw : &fc_view_v1.fine, clock,
+                         fc_cpu_counter_ordered_, sec, ns);
 }
 
-#define LOOK_FINE(which, clock, counter)                                                           \
-    (fc_try_fine_(FC_VIEW_(which), fc_view_v1.extra, clock, FC_MODE_COUNTER_, counter, NULL, &sec, \
-                  &ns) == FC_TRY_OK_)
-#define LOOK_COARSE(clock)                                                                         \
-    (fc_try_coarse_(FC_VIEW_(coarse), fc_view_v1.extra, clock, &sec, &ns) == FC_TRY_OK_)
+#define LOOK_FINE(which, clock, counter) fc_look_fine_(&fc_view_v1.which, clock, counter, &sec, &ns)
+#define LOOK_COARSE(clock) fc_look_coarse_(clock, &sec, &ns)
 
 #else
 

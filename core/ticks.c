@@ -53,7 +53,7 @@ static bool pair(uint64_t *ticks, uint64_t *ns) {
 /* Measures over 20 ms. 0 if what comes out belongs to no counter. */
 static uint64_t measure(void) {
     const uint64_t long_enough_ns = 20000000, hz_min = 500000, hz_max = 100 * ns_per_s;
-    uint64_t ticks0, ticks1, ns0, ns1, hz, mult;
+    uint64_t ticks0 = 0, ticks1 = 0, ns0 = 0, ns1 = 0, hz, mult;
     uint32_t shift = 32;
     if (!pair(&ticks0, &ns0))
         return 0;

@@ -160,26 +160,38 @@ FC_INLINE_ int fc_cpu_counter_relaxed_(const void *page, uint64_t *cycles) {
     return 1;
 }
 
-/* Acquire: what the block pointer leads to, `extra` among it, was set before the pointer. */
+/* The one look at whatever the view shows in `which`. Acquire: `extra` was set before the pointer
+ * that needs it, and so has to be read after it. */
 #define FC_VIEW_(which) __atomic_load_n(&fc_view_v1.which, __ATOMIC_ACQUIRE)
+
+FC_INLINE_ int fc_look_fine_(const unsigned char *const *which, uint32_t clock,
+                             int (*counter)(const void *, uint64_t *), uint64_t *sec,
+                             uint64_t *ns) {
+    const unsigned char *block = __atomic_load_n(which, __ATOMIC_ACQUIRE);
+    const uint32_t extra = __atomic_load_n(&fc_view_v1.extra, __ATOMIC_RELAXED);
+    return fc_try_fine_(block, extra, clock, FC_MODE_COUNTER_, counter, 0, sec, ns) == FC_TRY_OK_;
+}
+
+FC_INLINE_ int fc_look_coarse_(uint32_t clock, uint64_t *sec, uint64_t *ns) {
+    const unsigned char *block = FC_VIEW_(coarse);
+    const uint32_t extra = __atomic_load_n(&fc_view_v1.extra, __ATOMIC_RELAXED);
+    return fc_try_coarse_(block, extra, clock, sec, ns) == FC_TRY_OK_;
+}
 
 /* Defines fc_inline_NAME: one look, and otherwise the call. The multiplication cannot overflow
  * before the year 2554. */
 #define FC_DEFINE_FINE_(name, which, clock, counter)                                               \
     FC_INLINE_ uint64_t fc_inline_##name(void) {                                                   \
-        const unsigned char *block = FC_VIEW_(which);                                              \
         uint64_t sec, ns;                                                                          \
-        if (FC_UNLIKELY_(fc_try_fine_(block, fc_view_v1.extra, clock, FC_MODE_COUNTER_, counter,   \
-                                      0, &sec, &ns) != FC_TRY_OK_))                                \
+        if (FC_UNLIKELY_(!fc_look_fine_(&fc_view_v1.which, clock, counter, &sec, &ns)))            \
             return name();                                                                         \
         return sec * 1000000000u + ns;                                                             \
     }
 
 #define FC_DEFINE_COARSE_(name, clock)                                                             \
     FC_INLINE_ uint64_t fc_inline_##name(void) {                                                   \
-        const unsigned char *block = FC_VIEW_(coarse);                                             \
         uint64_t sec, ns;                                                                          \
-        if (FC_UNLIKELY_(fc_try_coarse_(block, fc_view_v1.extra, clock, &sec, &ns) != FC_TRY_OK_)) \
+        if (FC_UNLIKELY_(!fc_look_coarse_(clock, &sec, &ns)))                                      \
             return name();                                                                         \
         return sec * 1000000000u + ns;                                                             \
     }
