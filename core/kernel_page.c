@@ -119,9 +119,18 @@ static bool in_namespace(const unsigned char *block) {
     return (fc_load_sequence_(block) & 1) && fc_load32_(block + FC_BLOCK_MODE_) == MODE_NAMESPACE;
 }
 
+/* A constant where the architecture allows it: reads in a time namespace need it. */
+static uintptr_t page_size(void) {
+#if defined(__x86_64__) || defined(__i386__)
+    return 4096;
+#else
+    return getauxval(AT_PAGESZ);
+#endif
+}
+
 /* From a block of the first page to its like in the real one of a time namespace. */
 static uintptr_t real_page(const struct fc_layout *layout) {
-    return layout->namespace_at * (uintptr_t)getauxval(AT_PAGESZ);
+    return layout->namespace_at * page_size();
 }
 
 /* The last byte of a layout's blocks. */
@@ -131,17 +140,16 @@ static uint32_t extent(const struct fc_layout *layout) {
 }
 
 const struct fc_layout *fc_kernel_page_recognise(const unsigned char *vvar, uintptr_t size) {
-    const uintptr_t page_size = getauxval(AT_PAGESZ);
-    if (size < page_size || !fc_sys_readable(vvar))
+    if (size < page_size() || !fc_sys_readable(vvar))
         return NULL;
     for (uint32_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
         const struct fc_layout *layout = &layouts[i];
         const unsigned char *block = vvar + layout->block;
         const uintptr_t real_at = real_page(layout);
-        if (extent(layout) > page_size)
+        if (extent(layout) > page_size())
             continue;
         if (in_namespace(block)) {
-            if (!in_namespace(block + layout->raw) || real_at + page_size > size ||
+            if (!in_namespace(block + layout->raw) || real_at + page_size() > size ||
                 !fc_sys_readable(vvar + real_at))
                 continue;
             block += real_at;
