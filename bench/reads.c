@@ -1,0 +1,365 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What each way of reading the time costs from C, as JSON on standard output.
+ *
+ * Every row is a loop of a few hundred reads. A round runs each row once, in a new order each time,
+ * so that whatever disturbs the machine meets all of them alike; the minimum and the median over
+ * thousands of rounds are the result. The rounds are measured with the ordered counter, not with a
+ * system call, whose own cost and jitter would be those of a dozen reads; what the two readings at
+ * the ends of a round cost is measured by rounds without reads, and taken off. Each reading goes
+ * into a register that the compiler believes is used, so that no read is dropped or moved out of
+ * the loop; what the loop itself costs is the row `loop`.
+ */
+#define _GNU_SOURCE
+#define FASTCLOCK_INLINE
+#include <dlfcn.h>
+#include <errno.h>
+#include <fastclock.h>
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+extern uint64_t bench_empty(void);
+
+/* ---- The rows ---------------------------------------------------------------------------------
+ */
+
+typedef int gettime(clockid_t, struct timespec *);
+static gettime *vdso_gettime;
+static struct timespec ts;
+
+/* The kernel's scale as a compiler sees it: numbers that it does not know. */
+static uint32_t mult = 1, shift = 1;
+
+#define USE(value) __asm__ volatile("" : : "r"(value))
+
+#define ROW(name, before, read)                                                                    \
+    static void name(uint32_t reads) {                                                             \
+        before;                                                                                    \
+        for (uint32_t i = 0; i < reads; i++)                                                       \
+            USE(read);                                                                             \
+    }
+
+ROW(row_loop, , i)
+ROW(row_call, , bench_empty())
+#ifdef FC_MODE_COUNTER_
+ROW(row_counter_relaxed, , fc_counter_relaxed_())
+ROW(row_counter_ordered, , fc_counter_ordered_())
+ROW(row_counter_scaled, const uint64_t m = mult;
+    const uint32_t s = shift, (fc_counter_ordered_() * m) >> s)
+#endif
+ROW(row_syscall, , syscall(SYS_clock_gettime, CLOCK_MONOTONIC, &ts))
+ROW(row_libc, , clock_gettime(CLOCK_MONOTONIC, &ts))
+ROW(row_vdso, , vdso_gettime(CLOCK_MONOTONIC, &ts))
+ROW(row_inline_ordered, , fc_monotonic_ns())
+ROW(row_inline_relaxed, , fc_monotonic_relaxed_ns())
+ROW(row_inline_vtime64, , vtime64())
+ROW(row_call_ordered, , (fc_monotonic_ns)())
+ROW(row_call_relaxed, , (fc_monotonic_relaxed_ns)())
+ROW(row_call_vtime64, , (vtime64)())
+ROW(row_gettime, , fc_clock_gettime(CLOCK_MONOTONIC, &ts))
+ROW(row_libc_coarse, , clock_gettime(CLOCK_MONOTONIC_COARSE, &ts))
+ROW(row_inline_coarse, , fc_monotonic_coarse_ns())
+ROW(row_call_coarse, , (fc_monotonic_coarse_ns)())
+
+/* `baseline` is the row to which the ratio is taken: the least that could do the same. */
+static struct row {
+    const char *name;
+    const char *baseline;
+    void (*run)(uint32_t reads);
+    uint32_t reads;   /* in a round */
+    double *costs_ns; /* of a read, for each round */
+} rows[] = {
+    {"loop", NULL, row_loop, 1000, NULL},
+    {"empty call", NULL, row_call, 1000, NULL},
+#ifdef FC_MODE_COUNTER_
+    {"counter relaxed", NULL, row_counter_relaxed, 200, NULL},
+    {"counter ordered", NULL, row_counter_ordered, 200, NULL},
+    {"counter ordered, scaled", "counter ordered", row_counter_scaled, 200, NULL},
+#endif
+    {"system call", NULL, row_syscall, 50, NULL},
+    {"libc", NULL, row_libc, 200, NULL},
+    {"vDSO", "libc", row_vdso, 200, NULL},
+    {"inline ordered", "counter ordered", row_inline_ordered, 200, NULL},
+    {"inline relaxed", "counter relaxed", row_inline_relaxed, 200, NULL},
+    {"inline vtime64", "counter ordered", row_inline_vtime64, 200, NULL},
+    {"call ordered", "inline ordered", row_call_ordered, 200, NULL},
+    {"call relaxed", "inline relaxed", row_call_relaxed, 200, NULL},
+    {"call vtime64", "inline vtime64", row_call_vtime64, 200, NULL},
+    {"fc_clock_gettime", "libc", row_gettime, 200, NULL},
+    {"libc coarse", NULL, row_libc_coarse, 500, NULL},
+    {"inline coarse", "libc coarse", row_inline_coarse, 1000, NULL},
+    {"call coarse", "libc coarse", row_call_coarse, 1000, NULL},
+};
+
+enum { ROWS = sizeof rows / sizeof *rows };
+
+/* ---- Measuring --------------------------------------------------------------------------------
+ */
+
+static uint32_t random_below(uint32_t limit) {
+    static uint64_t state = 0x9e3779b97f4a7c15u; /* xorshift; any seed but 0 */
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+    return (uint32_t)((state >> 32) % limit);
+}
+
+static int compare(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static void no_reads(uint32_t reads) {
+    USE(reads);
+}
+
+static uint64_t time_round(void (*run)(uint32_t), uint32_t reads) {
+    const uint32_t warm_reads = 8;
+    uint64_t start;
+    run(reads ? warm_reads : 0);
+    start = fc_ticks_ordered();
+    run(reads);
+    return fc_ticks_ordered() - start;
+}
+
+static void shuffle(uint32_t *order, uint32_t count) {
+    for (uint32_t i = count - 1; i > 0; i--) {
+        const uint32_t j = random_below(i + 1), kept = order[i];
+        order[i] = order[j];
+        order[j] = kept;
+    }
+}
+
+/* Fills in each row's costs, sorted; returns what a round without reads costs. */
+static double measure(uint32_t rounds, double ns_per_tick) {
+    uint32_t order[ROWS];
+    uint64_t empty_ticks = UINT64_MAX;
+    for (uint32_t i = 0; i < ROWS; i++)
+        order[i] = i;
+    for (uint32_t round = 0; round < rounds; round++) {
+        const uint64_t ticks = time_round(no_reads, 0);
+        if (ticks < empty_ticks)
+            empty_ticks = ticks;
+        shuffle(order, ROWS);
+        for (uint32_t i = 0; i < ROWS; i++) {
+            struct row *row = &rows[order[i]];
+            row->costs_ns[round] = (double)time_round(row->run, row->reads);
+        }
+    }
+    for (uint32_t i = 0; i < ROWS; i++) {
+        for (uint32_t round = 0; round < rounds; round++)
+            rows[i].costs_ns[round] =
+                (rows[i].costs_ns[round] - (double)empty_ticks) * ns_per_tick / rows[i].reads;
+        qsort(rows[i].costs_ns, rounds, sizeof(double), compare);
+    }
+    return (double)empty_ticks * ns_per_tick;
+}
+
+/* ---- Single reads -----------------------------------------------------------------------------
+ */
+
+/* The distances of successive reads, as a user of the clock meets them: counted by whole
+ * nanoseconds up to a bound, and kept apart beyond it. */
+enum { DISTANCE_MAX_NS = 1 << 20 };
+
+struct distances {
+    uint64_t counts[DISTANCE_MAX_NS];
+    uint64_t max_ns;
+};
+
+static uint64_t libc_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+static void count_distance(struct distances *d, uint64_t ns) {
+    d->counts[ns < DISTANCE_MAX_NS ? ns : DISTANCE_MAX_NS - 1]++;
+    if (ns > d->max_ns)
+        d->max_ns = ns;
+}
+
+#define DISTANCES(name, read)                                                                      \
+    static void name(uint64_t reads, struct distances *d) {                                        \
+        uint64_t last = read;                                                                      \
+        for (uint64_t i = 0; i < reads; i++) {                                                     \
+            const uint64_t now = read;                                                             \
+            count_distance(d, now - last);                                                         \
+            last = now;                                                                            \
+        }                                                                                          \
+    }
+DISTANCES(distances_libc, libc_ns())
+DISTANCES(distances_ordered, fc_monotonic_ns())
+DISTANCES(distances_relaxed, fc_monotonic_relaxed_ns())
+
+static uint64_t percentile(const struct distances *d, uint64_t reads, double part) {
+    uint64_t seen = 0;
+    for (uint64_t ns = 0; ns < DISTANCE_MAX_NS; ns++) {
+        seen += d->counts[ns];
+        if ((double)seen >= part * (double)reads)
+            return ns;
+    }
+    return d->max_ns;
+}
+
+static bool print_distances(uint64_t reads) {
+    static const struct {
+        const char *name;
+        void (*run)(uint64_t, struct distances *);
+    } kinds[] = {{"libc", distances_libc},
+                 {"inline ordered", distances_ordered},
+                 {"inline relaxed", distances_relaxed}};
+    printf("  \"distances\": [\n");
+    for (uint32_t k = 0; k < 3; k++) {
+        struct distances *d = calloc(1, sizeof *d);
+        const char *comma = "";
+        if (!d)
+            return false;
+        kinds[k].run(reads, d);
+        printf("    {\"name\": \"%s\", \"reads\": %" PRIu64 ", \"p50_ns\": %" PRIu64
+               ", \"p99_ns\": %" PRIu64 ", \"p99_99_ns\": %" PRIu64 ", \"max_ns\": %" PRIu64
+               ", \"histogram\": [",
+               kinds[k].name, reads, percentile(d, reads, .5), percentile(d, reads, .99),
+               percentile(d, reads, .9999), d->max_ns);
+        for (uint64_t ns = 0; ns < DISTANCE_MAX_NS; ns++) {
+            if (!d->counts[ns])
+                continue;
+            printf("%s[%" PRIu64 ", %" PRIu64 "]", comma, ns, d->counts[ns]);
+            comma = ", ";
+        }
+        printf("]}%s\n", k < 2 ? "," : "");
+        free(d);
+    }
+    printf("  ],\n");
+    return true;
+}
+
+/* ---- Output -----------------------------------------------------------------------------------
+ */
+
+/* The strings are constants of the library and the compiler, without quotes or backslashes. */
+static void print_info(void) {
+    struct fc_info info;
+    fc_get_info(&info, sizeof info);
+    printf("  \"info\": {\n"
+           "    \"version\": \"%s\",\n"
+           "    \"source\": \"%s\",\n"
+           "    \"wanted\": \"%s\",\n"
+           "    \"wanted_reason\": \"%s\",\n"
+           "    \"serving\": \"%s\",\n"
+           "    \"serving_reason\": \"%s\",\n"
+           "    \"coarse_serving\": \"%s\",\n"
+           "    \"layout\": \"%s\",\n"
+           "    \"mode\": %" PRId32 ",\n"
+           "    \"time_namespace\": %" PRId32 ",\n"
+           "    \"counter_hz\": %" PRIu64 ",\n"
+           "    \"proof_rounds\": %" PRIu32 ",\n"
+           "    \"resolution_ns\": %" PRIu64 ",\n"
+           "    \"coarse_resolution_ns\": %" PRIu64 ",\n"
+           "    \"slow_reads\": %" PRIu64 ",\n"
+           "    \"refused\": {",
+           fc_version(), fc_source_name(info.source), fc_source_name(info.wanted),
+           info.wanted_reason ? fc_reason_text(info.wanted_reason) : "",
+           fc_source_name(info.serving),
+           info.serving_reason ? fc_reason_text(info.serving_reason) : "",
+           fc_source_name(info.coarse_serving), info.layout, info.mode, info.time_namespace,
+           info.counter_hz, info.proof_rounds, info.resolution_ns, info.coarse_resolution_ns,
+           info.slow_reads);
+    for (int32_t source = FC_SOURCE_KERNEL_PAGE; source <= FC_SOURCE_LIBC; source++)
+        printf("%s\"%s\": \"%s\"", source > FC_SOURCE_KERNEL_PAGE ? ", " : "",
+               fc_source_name(source),
+               info.reason[source] ? fc_reason_text(info.reason[source]) : "");
+    printf("}\n  },\n");
+}
+
+static void print_rows(uint32_t rounds, double empty_ns) {
+#ifdef __clang__
+    const char *compiler = "clang " __clang_version__;
+#else
+    const char *compiler = "gcc " __VERSION__;
+#endif
+    printf("  \"compiler\": \"%s\",\n  \"rounds\": %" PRIu32 ",\n  \"round_ns\": %.3f,\n"
+           "  \"rows\": [\n",
+           compiler, rounds, empty_ns);
+    for (uint32_t i = 0; i < ROWS; i++) {
+        const struct row *row = &rows[i];
+        printf("    {\"name\": \"%s\", \"baseline\": ", row->name);
+        printf(row->baseline ? "\"%s\"" : "null", row->baseline ? row->baseline : "");
+        printf(", \"min_ns\": %.4f, \"median_ns\": %.4f}%s\n", row->costs_ns[0],
+               row->costs_ns[rounds / 2], i + 1 < ROWS ? "," : "");
+    }
+    printf("  ]\n");
+}
+
+static bool find_vdso(void) {
+    void *vdso = dlopen("linux-vdso.so.1", RTLD_NOW | RTLD_NOLOAD);
+    void *symbol = vdso ? dlsym(vdso, "__vdso_clock_gettime") : NULL;
+    if (vdso && !symbol)
+        symbol = dlsym(vdso, "__kernel_clock_gettime"); /* its name on arm64 */
+    memcpy(&vdso_gettime, &symbol, sizeof symbol);
+    return symbol != NULL;
+}
+
+/* A whole number from 1 to `limit`, or 0. */
+static uint64_t parse(const char *text, uint64_t limit) {
+    char *end;
+    unsigned long long value;
+    errno = 0;
+    value = strtoull(text, &end, 10);
+    return errno || *end || *text < '0' || *text > '9' || value > limit ? 0 : value;
+}
+
+static const char usage[] =
+    "usage: reads [--rounds N] [--distances N]\n"
+    "Measures what each way of reading the time costs; JSON on standard output.\n"
+    "  --rounds N     rounds over all rows, 1 to 1000000; 2000 if not given\n"
+    "  --distances N  also the distances of N successive reads, 1 to 1000000000\n";
+
+int main(int argc, char **argv) {
+    uint64_t rounds = 2000, distances = 0;
+    double empty_ns;
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--help") == 0) {
+            fputs(usage, stdout);
+            return 0;
+        }
+        if (strcmp(argv[i], "--rounds") == 0 && i + 1 < argc &&
+            (rounds = parse(argv[++i], 1000000)) != 0)
+            continue;
+        if (strcmp(argv[i], "--distances") == 0 && i + 1 < argc &&
+            (distances = parse(argv[++i], 1000000000)) != 0)
+            continue;
+        fprintf(stderr, "reads: cannot take '%s'\n%s", argv[i], usage);
+        return 2;
+    }
+    if (fc_init() < 0) {
+        fprintf(stderr, "reads: no source of time serves\n");
+        return 1;
+    }
+    if (!find_vdso()) {
+        fprintf(stderr, "reads: this process has no vDSO with a clock\n");
+        return 1;
+    }
+    for (uint32_t i = 0; i < ROWS; i++) {
+        rows[i].costs_ns = malloc(rounds * sizeof(double));
+        if (!rows[i].costs_ns) {
+            fprintf(stderr, "reads: no memory for %" PRIu64 " rounds\n", rounds);
+            return 1;
+        }
+    }
+    empty_ns = measure((uint32_t)rounds, 1e9 / (double)fc_ticks_hz());
+    printf("{\n");
+    if (distances && !print_distances(distances)) {
+        fprintf(stderr, "reads: no memory for a histogram\n");
+        return 1;
+    }
+    print_info();
+    print_rows((uint32_t)rounds, empty_ns);
+    printf("}\n");
+    return fflush(stdout) == 0 ? 0 : 1;
+}
