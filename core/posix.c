@@ -3,61 +3,46 @@
  * The exact stand-ins for the POSIX calls: same values, same errors, same errno.
  */
 #define _GNU_SOURCE
+#include "posix.h"
+
 #include <errno.h>
-#include <fastclock.h>
-#include <string.h>
 
 #include "read.h"
 #include "vdso.h"
-
-enum { NS_PER_S = 1000000000, NS_PER_US = 1000 };
 
 static int fail(int32_t error) {
     errno = -error;
     return -1;
 }
 
-/* Brings `ns` below a second. A page leaves at most a few seconds in it, for which the subtractions
- * are quicker than a division; more than that is divided, so that nothing can loop for long. */
-static void normalise(struct fc_reading *r) {
-    if (__builtin_expect(r->ns >= 4ull * NS_PER_S, 0)) {
-        r->sec += r->ns / NS_PER_S;
-        r->ns %= NS_PER_S;
-    }
-    while (r->ns >= NS_PER_S) {
-        r->ns -= NS_PER_S;
-        r->sec++;
-    }
-}
-
 /* time_t has 32 bits on some machines; the C library there answers EOVERFLOW too. */
 static int32_t store(struct fc_reading r, struct timespec *ts) {
-    const time_t sec = (time_t)r.sec;
-    if ((int64_t)sec != (int64_t)r.sec)
+    const uint64_t sec = r.sec + r.ns / FC_NS_PER_S;
+    const time_t narrow = (time_t)sec;
+    if ((int64_t)narrow != (int64_t)sec)
         return -EOVERFLOW;
-    ts->tv_sec = sec;
-    ts->tv_nsec = (long)r.ns;
+    ts->tv_sec = narrow;
+    ts->tv_nsec = (long)(r.ns % FC_NS_PER_S);
     return 0;
 }
 
-static int32_t read_any(int32_t clock, struct fc_reading *r) {
+/* The kernel looks at the clock's number before it looks at the pointer, and so does this. */
+__attribute__((cold, noinline)) int fc_posix_gettime_slow(int32_t clock, struct timespec *ts) {
+    struct fc_reading r;
+    int32_t error = 0;
     if (!fc_is_ours(clock))
-        return fc_sys_gettime(clock, r);
-    if (!fc_read((uint32_t)clock, r))
-        return -ENOSYS;
-    normalise(r);
-    return 0;
+        error = fc_sys_gettime(clock, &r);
+    else if (!fc_read((uint32_t)clock, &r))
+        error = -ENOSYS;
+    if (error == 0)
+        error = ts ? store(r, ts) : -EFAULT;
+    return error < 0 ? fail(error) : 0;
 }
 
 int fc_clock_gettime(int32_t clock, struct timespec *ts) {
-    struct fc_reading r;
-    int32_t error;
-    if (!ts) /* the kernel looks at the clock's number first */
-        return fail((error = read_any(clock, &r)) < 0 ? error : -EFAULT);
-    error = read_any(clock, &r);
-    if (error == 0)
-        error = store(r, ts);
-    return error < 0 ? fail(error) : 0;
+    if (__builtin_expect(fc_posix_look(clock, FC_POSIX_ORDERED, ts), 1))
+        return 0;
+    return fc_posix_gettime_slow(clock, ts);
 }
 
 int fc_clock_getres(int32_t clock, struct timespec *res) {
@@ -72,15 +57,17 @@ int fc_clock_getres(int32_t clock, struct timespec *res) {
 
 int fc_gettimeofday(struct timeval *tv, void *tz) {
     struct timespec ts;
-    if (tz) /* obsolete, and not on the page in one place */
-        return gettimeofday(tv, tz);
-    if (!tv)
+    int32_t error;
+    if (__builtin_expect(tv != NULL, 1)) {
+        if (fc_clock_gettime(FC_REALTIME, &ts) < 0)
+            return -1;
+        tv->tv_sec = ts.tv_sec;
+        tv->tv_usec = (suseconds_t)(ts.tv_nsec / FC_NS_PER_US);
+    }
+    if (__builtin_expect(tz == NULL, 1))
         return 0;
-    if (fc_clock_gettime(FC_REALTIME, &ts) < 0)
-        return -1;
-    tv->tv_sec = ts.tv_sec;
-    tv->tv_usec = (suseconds_t)(ts.tv_nsec / NS_PER_US);
-    return 0;
+    error = fc_sys_timezone(tz);
+    return error < 0 ? fail(error) : 0;
 }
 
 time_t fc_time(time_t *out) {

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "sys.h"
 
+#include <sys/time.h>
 #include <time.h>
 
 #ifdef __linux__
@@ -73,6 +74,10 @@ int32_t fc_sys_getcpu(uint32_t *cpu, uint32_t *node) {
     return (int32_t)call(SYS_getcpu, (long)cpu, (long)node, 0, 0);
 }
 
+int32_t fc_sys_timezone(void *timezone) {
+    return (int32_t)call(SYS_gettimeofday, 0, (long)timezone, 0, 0);
+}
+
 /* rt_sigprocmask copies the set in before it looks at `how`: EFAULT for what cannot be read, EINVAL
  * for the impossible `how`. It needs no descriptor and changes nothing. */
 bool fc_sys_readable(const void *at) {
@@ -122,6 +127,10 @@ int32_t fc_sys_getcpu(uint32_t *cpu, uint32_t *node) {
     (void)cpu;
     (void)node;
     return -ENOSYS;
+}
+
+int32_t fc_sys_timezone(void *timezone) {
+    return gettimeofday(NULL, timezone) == 0 ? 0 : -errno;
 }
 
 bool fc_sys_readable(const void *at) {
