@@ -5,8 +5,6 @@
 #define _GNU_SOURCE
 #include "posix.h"
 
-#include <errno.h>
-
 #include "read.h"
 #include "vdso.h"
 
@@ -15,34 +13,32 @@ static int fail(int32_t error) {
     return -1;
 }
 
-/* time_t has 32 bits on some machines; the C library there answers EOVERFLOW too. */
-static int32_t store(struct fc_reading r, struct timespec *ts) {
-    const uint64_t sec = r.sec + r.ns / FC_NS_PER_S;
-    const time_t narrow = (time_t)sec;
-    if ((int64_t)narrow != (int64_t)sec)
-        return -EOVERFLOW;
-    ts->tv_sec = narrow;
-    ts->tv_nsec = (long)(r.ns % FC_NS_PER_S);
+__attribute__((cold, noinline)) int32_t fc_posix_read_slow(int32_t clock, struct fc_reading *out) {
+    if (!fc_is_ours(clock))
+        return fc_sys_gettime(clock, out);
+    if (!fc_read((uint32_t)clock, out))
+        return -ENOSYS;
+    out->sec += out->ns / FC_NS_PER_S;
+    out->ns %= FC_NS_PER_S;
     return 0;
 }
 
 /* The kernel looks at the clock's number before it looks at the pointer, and so does this. */
-__attribute__((cold, noinline)) int fc_posix_gettime_slow(int32_t clock, struct timespec *ts) {
+static __attribute__((cold, noinline)) int gettime_slow(int32_t clock, struct timespec *ts) {
     struct fc_reading r;
-    int32_t error = 0;
-    if (!fc_is_ours(clock))
-        error = fc_sys_gettime(clock, &r);
-    else if (!fc_read((uint32_t)clock, &r))
-        error = -ENOSYS;
+    int32_t error = fc_posix_read_slow(clock, &r);
     if (error == 0)
-        error = ts ? store(r, ts) : -EFAULT;
+        error = ts ? fc_posix_store(r, ts) : -EFAULT;
     return error < 0 ? fail(error) : 0;
 }
 
 int fc_clock_gettime(int32_t clock, struct timespec *ts) {
-    if (__builtin_expect(fc_posix_look(clock, FC_POSIX_ORDERED, ts), 1))
-        return 0;
-    return fc_posix_gettime_slow(clock, ts);
+    struct fc_reading r;
+    if (__builtin_expect(!ts || !fc_posix_look_ordered(clock, &r), 0))
+        return gettime_slow(clock, ts);
+    if (__builtin_expect(fc_posix_store(r, ts) < 0, 0))
+        return fail(-EOVERFLOW);
+    return 0;
 }
 
 int fc_clock_getres(int32_t clock, struct timespec *res) {
@@ -51,7 +47,7 @@ int fc_clock_getres(int32_t clock, struct timespec *res) {
     if (!fc_is_ours(clock) || !fc_vdso_getres(clock, &r))
         error = fc_sys_getres(clock, &r);
     if (error == 0 && res)
-        error = store(r, res);
+        error = fc_posix_store(r, res);
     return error < 0 ? fail(error) : 0;
 }
 

@@ -7,6 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#ifdef FASTCLOCK_NO_LIBC
+#include <sys/auxv.h>
+#endif
+
 #include "read.h"
 #include "text.h"
 #include "ticks.h"
@@ -101,8 +105,15 @@ static int32_t open_syscall(void) {
     return FC_REASON_NONE;
 }
 
-static int32_t open_libc(void) {
+static int32_t open_libc(int32_t counter) {
     struct fc_reading reading;
+#ifdef FASTCLOCK_NO_LIBC
+    /* What the C library would call; a read of a disabled counter would kill. */
+    if (counter == FC_REASON_NONE)
+        fc_vdso_open();
+#else
+    (void)counter;
+#endif
     return fc_libc_gettime(FC_REALTIME, &reading) ? FC_REASON_NONE : FC_REASON_REFUSED;
 }
 
@@ -139,7 +150,7 @@ static uint32_t open_source(int32_t source, int32_t counter) {
             fc_vdso_close();
         return note(source, counter ? counter : fc_vdso_open()) ? 0 : (uint32_t)source;
     case FC_SOURCE_SYSCALL: return note(source, open_syscall()) ? 0 : (uint32_t)source;
-    default: return note(source, open_libc()) ? 0 : (uint32_t)source;
+    default: return note(source, open_libc(counter)) ? 0 : (uint32_t)source;
     }
 }
 
@@ -192,6 +203,13 @@ static int32_t environment(int32_t *reason) {
     value = secure_getenv("FASTCLOCK_SOURCE");
     if (!value && getenv("FASTCLOCK_SOURCE"))
         *reason = FC_REASON_SECURE;
+#ifdef FASTCLOCK_NO_LIBC
+    if (getauxval(AT_SECURE)) {
+        /* Nobody asked a program with raised privileges whether it wants to be preloaded. */
+        *reason = FC_REASON_SECURE;
+        return FC_SOURCE_LIBC;
+    }
+#endif
 #else
     value = getenv("FASTCLOCK_SOURCE");
 #endif

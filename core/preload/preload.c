@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * libfastclock-preload.so: the C library's clock calls under their own names, for programs that
+ * nobody will recompile. LD_PRELOAD puts it before the C library; `fastclock run` does so.
+ *
+ * Every answer has the value, the error and the errno of the C library. What the library does not
+ * speed up goes straight on to the system call: nothing here looks for "the next" function of a
+ * name, since that allocates and takes locks, and is where such libraries deadlock. Nothing runs at
+ * load. The first call chooses a source as fc_init does; FASTCLOCK_SOURCE=off leaves everything to
+ * the vDSO, and so does a program that runs with raised privileges. A clock is never answered by
+ * another; the fence before the counter is left out only where FASTCLOCK_RELAXED=1 asks for it.
+ *
+ * The names are exported without a version, so that the dynamic linker takes them for whichever
+ * version of the C library's a program was linked against.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#include "posix.h"
+#include "select.h"
+#include "vdso.h"
+
+#define EXPORT __attribute__((visibility("default")))
+#define COLD __attribute__((cold, noinline))
+
+#define INLINE static inline __attribute__((always_inline))
+#define UNLIKELY(x) __builtin_expect((x), 0)
+
+/* Clocks below this number are looked at in the ordered way; 0 sends every call to the relaxed one.
+ * So the one test of the number serves to tell the two apart as well. */
+enum { ALL = FC_TAI + 1 };
+static atomic_uint ordered_below = ALL;
+
+/* FASTCLOCK_RELAXED is read when a look first fails, which the first one does, as the view is dead
+ * before a source was chosen. */
+static atomic_bool asked;
+
+static COLD void ask(void) {
+    const char *value = secure_getenv("FASTCLOCK_RELAXED");
+    if (value && value[0] == '1' && !value[1])
+        atomic_store_explicit(&ordered_below, 0, memory_order_relaxed);
+    atomic_store_explicit(&asked, true, memory_order_relaxed);
+}
+
+/* Where no page is read, `off` among the reasons, nothing stands between the call and the vDSO. */
+static COLD int32_t read_slow(int32_t clock, struct fc_reading *out) {
+    if (!atomic_load_explicit(&asked, memory_order_relaxed))
+        ask();
+    if (!(fc_choice() & (FC_CHOICE_PAGE_FINE | FC_CHOICE_PAGE_COARSE)))
+        return fc_vdso_gettime(clock, out) ? 0 : fc_sys_gettime(clock, out);
+    return fc_posix_read_slow(clock, out);
+}
+
+static COLD int fail(int32_t error) {
+    errno = -error;
+    return -1;
+}
+
+/* Reads `clock` and stores it by `store`, whose `out` has the caller's type. Each way is a function
+ * of its own, so that the ordered one pays for none of the others. An unknown clock comes before a
+ * bad pointer, as in the kernel. */
+#define DEFINE_READ(name, type, store)                                                             \
+    static COLD int name##_slow(int32_t clock, type *out) {                                        \
+        struct fc_reading r;                                                                       \
+        int32_t error = read_slow(clock, &r);                                                      \
+        if (error == 0)                                                                            \
+            error = out ? store(r, out) : -EFAULT;                                                 \
+        return UNLIKELY(error < 0) ? fail(error) : 0;                                              \
+    }                                                                                              \
+    static __attribute__((noinline)) int name##_relaxed(int32_t clock, type *out) {                \
+        struct fc_reading r;                                                                       \
+        if (UNLIKELY(atomic_load_explicit(&ordered_below, memory_order_relaxed) || !out ||         \
+                     !fc_posix_look_relaxed(clock, &r) || store(r, out) < 0))                      \
+            return name##_slow(clock, out);                                                        \
+        return 0;                                                                                  \
+    }                                                                                              \
+    INLINE int name(int32_t clock, type *out) {                                                    \
+        struct fc_reading r;                                                                       \
+        if (UNLIKELY((uint32_t)clock >=                                                            \
+                     atomic_load_explicit(&ordered_below, memory_order_relaxed)))                  \
+            return name##_relaxed(clock, out);                                                     \
+        if (UNLIKELY(!out || !fc_posix_look_ordered(clock, &r) || store(r, out) < 0))              \
+            return name##_slow(clock, out);                                                        \
+        return 0;                                                                                  \
+    }
+
+INLINE int32_t store_timeval(struct fc_reading r, struct timeval *tv) {
+    const time_t sec = (time_t)r.sec;
+    if (sizeof sec < sizeof r.sec && (int64_t)sec != (int64_t)r.sec)
+        return -EOVERFLOW;
+    tv->tv_sec = sec;
+    tv->tv_usec = (suseconds_t)(r.ns / FC_NS_PER_US);
+    return 0;
+}
+
+INLINE int32_t store_second(struct fc_reading r, time_t *second) {
+    *second = (time_t)r.sec;
+    return (int64_t)*second != (int64_t)r.sec ? -EOVERFLOW : 0;
+}
+
+DEFINE_READ(read_timespec, struct timespec, fc_posix_store)
+DEFINE_READ(read_timeval, struct timeval, store_timeval)
+DEFINE_READ(read_second, time_t, store_second)
+
+EXPORT int clock_gettime(clockid_t clock, struct timespec *ts) {
+    return read_timespec(clock, ts);
+}
+
+EXPORT int clock_getres(clockid_t clock, struct timespec *res) {
+    return fc_clock_getres(clock, res);
+}
+
+/* The time zone is obsolete and the kernel's business. */
+EXPORT int gettimeofday(struct timeval *restrict tv, void *restrict zone) {
+    return UNLIKELY(zone || !tv) ? fc_gettimeofday(tv, zone) : read_timeval(FC_REALTIME, tv);
+}
+
+EXPORT time_t time(time_t *out) {
+    time_t second;
+#ifdef FC_MODE_COUNTER_
+    uint64_t sec;
+    if (sizeof second == sizeof sec && !UNLIKELY(!fc_posix_look_second_(&sec)))
+        second = (time_t)sec;
+    else
+#endif
+        if (UNLIKELY(read_second(FC_REALTIME_COARSE, &second) < 0))
+        return -1;
+    if (out)
+        *out = second;
+    return second;
+}
+
+/* The bases are those that the C library knew when this was compiled. */
+static int32_t clock_of_base(int base) {
+    switch (base) {
+    case TIME_UTC: return FC_REALTIME;
+#ifdef TIME_MONOTONIC
+    case TIME_MONOTONIC: return FC_MONOTONIC;
+#endif
+#ifdef TIME_ACTIVE
+    case TIME_ACTIVE: return CLOCK_PROCESS_CPUTIME_ID;
+#endif
+#ifdef TIME_THREAD_ACTIVE
+    case TIME_THREAD_ACTIVE: return CLOCK_THREAD_CPUTIME_ID;
+#endif
+    default: return -1;
+    }
+}
+
+EXPORT int timespec_get(struct timespec *ts, int base) {
+    const int32_t clock = clock_of_base(base);
+    return clock >= 0 && read_timespec(clock, ts) == 0 ? base : 0;
+}
+
+/* ---- 64-bit times on 32-bit machines ----------------------------------------------------------
+ *
+ * The same calls by the names that the C libraries' headers substitute when a program is compiled
+ * with 64-bit times: those of glibc first, those of musl where they differ. */
+#if UINTPTR_MAX == UINT32_MAX
+
+struct timespec64 {
+    int64_t tv_sec;
+    int64_t tv_nsec; /* long and padding there, in an order that comes to the same */
+};
+
+struct timeval64 {
+    int64_t tv_sec;
+    int64_t tv_usec;
+};
+
+INLINE int32_t store_timespec64(struct fc_reading r, struct timespec64 *ts) {
+    ts->tv_sec = (int64_t)r.sec;
+    ts->tv_nsec = (int64_t)r.ns;
+    return 0;
+}
+
+INLINE int32_t store_timeval64(struct fc_reading r, struct timeval64 *tv) {
+    tv->tv_sec = (int64_t)r.sec;
+    tv->tv_usec = (int64_t)(r.ns / FC_NS_PER_US);
+    return 0;
+}
+
+DEFINE_READ(read_timespec64, struct timespec64, store_timespec64)
+DEFINE_READ(read_timeval64, struct timeval64, store_timeval64)
+
+EXPORT int __clock_gettime64(clockid_t clock, struct timespec64 *ts) {
+    return read_timespec64(clock, ts);
+}
+
+/* A resolution is never beyond 2038. */
+EXPORT int __clock_getres64(clockid_t clock, struct timespec64 *res) {
+    struct timespec narrow;
+    if (fc_clock_getres(clock, &narrow) < 0)
+        return -1;
+    if (res)
+        *res = (struct timespec64){narrow.tv_sec, narrow.tv_nsec};
+    return 0;
+}
+
+EXPORT int __gettimeofday64(struct timeval64 *restrict tv, void *restrict zone) {
+    if (UNLIKELY(zone != NULL) && fc_gettimeofday(NULL, zone) < 0)
+        return -1;
+    return UNLIKELY(!tv) ? 0 : read_timeval64(FC_REALTIME, tv);
+}
+
+EXPORT int64_t __time64(int64_t *out) {
+    struct timespec64 ts;
+    if (UNLIKELY(read_timespec64(FC_REALTIME_COARSE, &ts) < 0))
+        return -1;
+    if (out)
+        *out = ts.tv_sec;
+    return ts.tv_sec;
+}
+
+EXPORT int __timespec_get64(struct timespec64 *ts, int base) {
+    const int32_t clock = clock_of_base(base);
+    return clock >= 0 && read_timespec64(clock, ts) == 0 ? base : 0;
+}
+
+#define ALIAS(name) __attribute__((visibility("default"), alias(#name)))
+ALIAS(__clock_getres64) int __clock_getres_time64(clockid_t, struct timespec64 *);
+ALIAS(__gettimeofday64) int __gettimeofday_time64(struct timeval64 *restrict, void *restrict);
+ALIAS(__timespec_get64) int __timespec_get_time64(struct timespec64 *, int);
+
+#endif
