@@ -20,6 +20,7 @@
 #endif
 
 #define UNLIKELY(x) __builtin_expect(!!(x), 0)
+#define COLD __attribute__((cold, noinline))
 
 /* ---- Results ------------------------------------------------------------------------------- */
 
@@ -76,7 +77,7 @@ static inline PyObject *float_from_count(uint64_t count) {
 }
 
 /* Raises OSError(ENOTSUP) with what fc_get_info has against each source. */
-static Py_NO_INLINE PyObject *raise_no_time(void) {
+static COLD PyObject *raise_no_time(void) {
     struct fc_info info;
     PyObject *message = PyUnicode_FromString("no source of time serves"), *arguments;
     fc_get_info(&info, sizeof info);
@@ -96,7 +97,7 @@ static Py_NO_INLINE PyObject *raise_no_time(void) {
     return NULL;
 }
 
-static Py_NO_INLINE PyObject *raise_arguments(const char *name, Py_ssize_t count) {
+static COLD PyObject *raise_arguments(const char *name, Py_ssize_t count) {
     return PyErr_Format(PyExc_TypeError, "%s() takes no arguments (%zd given)", name, count);
 }
 
