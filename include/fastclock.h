@@ -30,7 +30,14 @@
 extern "C" {
 #endif
 
-#if defined(__GNUC__)
+/* A shared object that carries a copy of the library (the Lua rock does) is compiled with
+ * FASTCLOCK_BUNDLED: the names are exported there too, but mean this copy, whatever other one is in
+ * the process. */
+#if defined(__GNUC__) && defined(FASTCLOCK_BUNDLED)
+#define FC_EXPORTED_ __attribute__((visibility("protected")))
+#pragma GCC visibility push(protected)
+#elif defined(__GNUC__)
+#define FC_EXPORTED_ __attribute__((visibility("default")))
 #pragma GCC visibility push(default)
 #endif
 

@@ -48,7 +48,7 @@ struct fc_view_v1 {
     uint32_t counter;            /* 1: the counter may be read */
 };
 
-extern __attribute__((visibility("default"))) struct fc_view_v1 fc_view_v1;
+extern FC_EXPORTED_ struct fc_view_v1 fc_view_v1;
 
 /* Offsets in a block; those from the mask on are moved by `extra`. */
 enum {
