@@ -15,6 +15,8 @@
 
 #include "prove.h"
 
+#pragma GCC visibility push(hidden)
+
 /* Where the blocks lie in [vvar]. See docs/design.md for how these came about. */
 struct fc_layout {
     char name[16];
@@ -64,5 +66,7 @@ uint32_t fc_kernel_page_rounds(const struct fc_kernel_page *page);
 
 /* mult and shift of FC_RAW, which are the counter's own; false unless the mode is the counter's. */
 bool fc_kernel_page_scale(const struct fc_kernel_page *page, uint32_t *mult, uint32_t *shift);
+
+#pragma GCC visibility pop
 
 #endif

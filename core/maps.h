@@ -10,6 +10,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#pragma GCC visibility push(hidden)
+
 struct fc_mapping {
     uintptr_t start, end; /* end 0: not seen */
 };
@@ -26,5 +28,7 @@ void fc_maps_feed(struct fc_maps *maps, const char *text, size_t size);
 /* The [vvar] that lies right before the vDSO at `vdso`, perhaps with other mappings of the kernel's
  * between them; false if there is none. */
 bool fc_maps_vvar(const struct fc_maps *maps, uintptr_t vdso, struct fc_mapping *vvar);
+
+#pragma GCC visibility pop
 
 #endif

@@ -13,6 +13,8 @@
 
 #include "sys.h"
 
+#pragma GCC visibility push(hidden)
+
 enum { FC_NS_PER_S = 1000000000, FC_NS_PER_US = 1000 };
 
 /* Reads any clock that a look does not answer, the kernel's own among them, and brings `ns` below a
@@ -82,5 +84,7 @@ static inline __attribute__((always_inline)) int32_t fc_posix_store(struct fc_re
     ts->tv_nsec = (long)r.ns;
     return 0;
 }
+
+#pragma GCC visibility pop
 
 #endif

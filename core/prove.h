@@ -9,6 +9,8 @@
 
 #include "sys.h"
 
+#pragma GCC visibility push(hidden)
+
 /* Reads `clock` from the source that `source` describes. Returns FC_REASON_NONE, or the reason why
  * it cannot, which ends the proof. */
 typedef int32_t fc_proof_read(const void *source, uint32_t clock, struct fc_reading *out);
@@ -23,5 +25,7 @@ int32_t fc_prove(fc_proof_read *read, const void *source, const uint8_t *clocks,
 enum { FC_FINE_COUNT = 5, FC_COARSE_COUNT = 2 };
 extern const uint8_t fc_fine_clocks[FC_FINE_COUNT];
 extern const uint8_t fc_coarse_clocks[FC_COARSE_COUNT];
+
+#pragma GCC visibility pop
 
 #endif

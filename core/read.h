@@ -7,6 +7,8 @@
 
 #include "sys.h"
 
+#pragma GCC visibility push(hidden)
+
 /* Reads one clock of enum fc_clock from whatever serves; false if nothing does. `ns` stays below
  * 2^34 of what a second holds, at most a few seconds in practice. */
 bool fc_read(uint32_t clock, struct fc_reading *out);
@@ -16,5 +18,7 @@ bool fc_is_ours(int32_t clock);
 
 /* Reads that left the page since the process began. */
 uint64_t fc_slow_reads(void);
+
+#pragma GCC visibility pop
 
 #endif

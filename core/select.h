@@ -7,6 +7,8 @@
 
 #include "kernel_page.h"
 
+#pragma GCC visibility push(hidden)
+
 /* A choice is one word, so that it changes at once: a source, and what is read from the page. */
 enum {
     FC_CHOICE_SOURCE = 0xff, /* mask of enum fc_source */
@@ -29,5 +31,7 @@ void fc_choice_refuse_counter(void);
 
 /* A read by the C library, in which `off` ends; false if it knows no such clock. */
 bool fc_libc_gettime(uint32_t clock, struct fc_reading *out);
+
+#pragma GCC visibility pop
 
 #endif

@@ -10,6 +10,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#pragma GCC visibility push(hidden)
+
 /* A time as sources give it: `ns` may exceed a second where a source leaves it so. */
 struct fc_reading {
     uint64_t sec;
@@ -39,5 +41,7 @@ int32_t fc_sys_counter_allowed(void);
 int32_t fc_sys_open(const char *path);
 int64_t fc_sys_read(int32_t descriptor, void *buffer, uint64_t size);
 void fc_sys_close(int32_t descriptor);
+
+#pragma GCC visibility pop
 
 #endif

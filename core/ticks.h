@@ -7,10 +7,14 @@
 
 #include <stdint.h>
 
+#pragma GCC visibility push(hidden)
+
 /* fc_ticks_hz if it is known without measuring, else 0. */
 uint64_t fc_ticks_hz_known(void);
 
 /* Forgets the rate: a process restored elsewhere has another counter. */
 void fc_ticks_forget(void);
+
+#pragma GCC visibility pop
 
 #endif

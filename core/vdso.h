@@ -10,6 +10,8 @@
 
 #include "sys.h"
 
+#pragma GCC visibility push(hidden)
+
 /* Finds the first of `names` (ended by NULL) among the dynamic symbols of the ELF image of `size`
  * bytes at `image`, as loaded, by whichever hash table it has. Returns the symbol's offset in the
  * image, or 0. Pure; trusts nothing in the image. */
@@ -24,5 +26,7 @@ void fc_vdso_close(void);
 /* Reads any clock that the vDSO knows; false if it is not open or did not answer. */
 bool fc_vdso_gettime(int32_t clock, struct fc_reading *out);
 bool fc_vdso_getres(int32_t clock, struct fc_reading *out);
+
+#pragma GCC visibility pop
 
 #endif

@@ -8,6 +8,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#pragma GCC visibility push(hidden)
+
 struct fc_kernel_page;
 
 /* What of the page may be read by one look without asking anybody: a set of bits. */
@@ -21,5 +23,7 @@ uint32_t fc_view_shown(void);
 
 /* Whether the counter may be read, as fc_view_set was last told. */
 bool fc_view_counter(void);
+
+#pragma GCC visibility pop
 
 #endif
