@@ -99,7 +99,9 @@ def __getattr__(name):
     from importlib import import_module
 
     home = _LATER[name]
-    value = import_module(f"fastclock.{name}") if home is None else getattr(import_module(home), name)
+    value = (
+        import_module(f"fastclock.{name}") if home is None else getattr(import_module(home), name)
+    )
     globals()[name] = value
     return value
 

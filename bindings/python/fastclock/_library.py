@@ -7,7 +7,6 @@ from typing import Any, Dict, NamedTuple, Optional, Tuple
 from fastclock._abi import ffi, lib
 
 
-
 def _text(pointer: Any) -> str:
     return bytes(ffi.string(pointer)).decode()
 
