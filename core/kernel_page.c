@@ -211,7 +211,7 @@ static int32_t read_page(struct fc_kernel_page *page, uint32_t trusted, uint32_t
             (clock == FC_RAW ? layout->raw : 0);
     for (int looks = 0; looks < LOOKS_MAX; looks++) {
         const unsigned char *real = block;
-        uint32_t shift = 0, mode, way;
+        uint32_t shift = 0, sequence, mode, way;
         int32_t reason = FC_REASON_NONE;
         enum fc_try_ end;
         if (fc_load_sequence_(block) & 1) {
@@ -223,7 +223,7 @@ static int32_t read_page(struct fc_kernel_page *page, uint32_t trusted, uint32_t
             shift = FC_WAY_NAMESPACE_SHIFT;
         }
         if (shift && !((atomic_load_explicit(&page->proved, memory_order_relaxed) | trusted) &
-                       (FC_WAY_COARSE << shift))) {
+                       ((uint32_t)FC_WAY_COARSE << shift))) {
             /* The first look into a namespace: nothing has touched the real page yet. */
             if (!fc_sys_readable((const unsigned char *)((uintptr_t)real & ~(uintptr_t)7)))
                 return FC_REASON_UNREADABLE;
@@ -234,11 +234,13 @@ static int32_t read_page(struct fc_kernel_page *page, uint32_t trusted, uint32_t
             return reason;
         if (!(trusted & way) && !way_is_proved(page, way, &reason))
             return reason;
+        sequence = fc_load_sequence_(real);
         end = look(real, layout->extra, clock, ordered, out);
         if (end == FC_TRY_LEAVE_) {
-            /* Either the mode went just now, which the next look will tell, or the count is out of
+            /* Either the block was written amid the look, so that the mode went or the count is
+             * behind the new last one, which the next look will tell; or the count is out of
              * bounds, which the kernel's own code knows how to treat. */
-            if (fc_load32_(real + FC_BLOCK_MODE_) == mode)
+            if (!fc_sequence_moved_(real, sequence) && fc_load32_(real + FC_BLOCK_MODE_) == mode)
                 return FC_REASON_BUSY;
         } else if (end == FC_TRY_OK_) {
             if (shift)

@@ -74,8 +74,8 @@ int32_t fc_sys_getcpu(uint32_t *cpu, uint32_t *node) {
     return (int32_t)call(SYS_getcpu, (long)cpu, (long)node, 0, 0);
 }
 
-int32_t fc_sys_timezone(void *timezone) {
-    return (int32_t)call(SYS_gettimeofday, 0, (long)timezone, 0, 0);
+int32_t fc_sys_timezone(void *zone) {
+    return (int32_t)call(SYS_gettimeofday, 0, (long)zone, 0, 0);
 }
 
 /* rt_sigprocmask copies the set in before it looks at `how`: EFAULT for what cannot be read, EINVAL
@@ -129,8 +129,8 @@ int32_t fc_sys_getcpu(uint32_t *cpu, uint32_t *node) {
     return -ENOSYS;
 }
 
-int32_t fc_sys_timezone(void *timezone) {
-    return gettimeofday(NULL, timezone) == 0 ? 0 : -errno;
+int32_t fc_sys_timezone(void *zone) {
+    return gettimeofday(NULL, zone) == 0 ? 0 : -errno;
 }
 
 bool fc_sys_readable(const void *at) {

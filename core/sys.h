@@ -28,7 +28,7 @@ int32_t fc_sys_getres(int32_t clock, struct fc_reading *out);
 int32_t fc_sys_getcpu(uint32_t *cpu, uint32_t *node);
 
 /* The kernel's time zone, as gettimeofday gives it in its second argument, a struct timezone. */
-int32_t fc_sys_timezone(void *timezone);
+int32_t fc_sys_timezone(void *zone);
 
 /* Whether the eight bytes at `at`, which must be aligned to eight, can be read. Never faults. */
 bool fc_sys_readable(const void *at);
