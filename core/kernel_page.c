@@ -11,17 +11,21 @@
 
 #include <sys/auxv.h>
 
+#if defined(__x86_64__) || defined(__i386__)
+#include "counter_pv.h"
+#endif
+
 /* Every layout from Linux 5.3 on. The kernels named are where a layout was seen first and last;
  * distributions carry them to others, so that only the shape counts. */
 static const struct fc_layout layouts[] = {
 #if defined(__x86_64__) || defined(__i386__)
-    {"5.3", 128, 0, 240, 3},  /* 5.3 to 6.9; time namespaces from 5.6 */
-    {"6.10", 128, 8, 248, 3}, /* to 6.12: max_cycles */
-    {"6.13", 0, 8, 248, 1},   /* to 6.14: the block at the start, the namespace's page moved */
-    {"6.15", 0, 8, 232, 1},   /* on: blocks without the resolution */
+    {"5.3", 128, 0, 240, 3, 1},  /* 5.3 to 6.9; time namespaces from 5.6 */
+    {"6.10", 128, 8, 248, 3, 1}, /* to 6.12: max_cycles */
+    {"6.13", 0, 8, 248, 1, 0},   /* to 6.14: the block at the start, the other pages moved */
+    {"6.15", 0, 8, 232, 1, 0},   /* on: blocks without the resolution */
 #else
-    {"5.3", 0, 0, 240, 1},  /* to 6.14 */
-    {"6.15", 0, 0, 224, 1}, /* on */
+    {"5.3", 0, 0, 240, 1, 0},  /* to 6.14 */
+    {"6.15", 0, 0, 224, 1, 0}, /* on */
 #endif
 };
 
@@ -56,7 +60,11 @@ static bool plausible_scale(const unsigned char *block, uint32_t extra) {
     uint64_t hz;
     if (mult == 0 || shift == 0 || shift > SHIFT_MAX)
         return false;
-    /* A mask is a row of ones from the lowest bit on. */
+    /* With a product of this many bits a count behind the last one always overflows, whatever the
+     * scale, which the read relies on. */
+    if (mult == 1)
+        return false;
+    /* A mask is a row of ones from the lowest bit on; the hypervisors' counts have all of them. */
     if (FC_COUNTER_MASKED_ ? (mask & (mask + 1)) != 0 || mask <= UINT32_MAX : mask != UINT64_MAX)
         return false;
     hz = ((uint64_t)1000000000 << shift) / mult;
@@ -167,26 +175,67 @@ static bool is_coarse(uint32_t clock) {
     return clock == FC_REALTIME_COARSE || clock == FC_MONOTONIC_COARSE;
 }
 
+/* The page that `mode` takes its count from, of those at `clocks`; NULL if it needs none, or if
+ * there is none. */
+static const unsigned char *page_of_mode(const unsigned char *clocks, uint32_t mode) {
+#ifdef FC_MODE_PVCLOCK
+    if (mode == FC_MODE_PVCLOCK)
+        return clocks;
+    if (mode == FC_MODE_HVCLOCK && clocks)
+        return clocks + page_size();
+#endif
+    (void)clocks;
+    (void)mode;
+    return NULL;
+}
+
 /* One look at a block, real or not, in the mode that it was seen to be in. */
-static enum fc_try_ look(const unsigned char *block, uint32_t extra, uint32_t clock, bool ordered,
-                         struct fc_reading *out) {
+FC_INLINE_ enum fc_try_ look(const unsigned char *block, uint32_t extra, uint32_t clock,
+                             uint32_t mode, const unsigned char *clocks, bool ordered,
+                             struct fc_reading *out) {
+#define LOOK(counter)                                                                              \
+    fc_try_fine_(block, extra, clock, mode, counter, page_of_mode(clocks, mode), &out->sec,        \
+                 &out->ns)
     if (is_coarse(clock))
         return fc_try_coarse_(block, extra, clock, &out->sec, &out->ns);
-    if (ordered)
-        return fc_try_fine_(block, extra, clock, FC_MODE_COUNTER_, fc_cpu_counter_ordered_, NULL,
-                            &out->sec, &out->ns);
-    return fc_try_fine_(block, extra, clock, FC_MODE_COUNTER_, fc_cpu_counter_relaxed_, NULL,
-                        &out->sec, &out->ns);
+#ifdef FC_MODE_PVCLOCK
+    if (mode == FC_MODE_PVCLOCK)
+        return ordered ? LOOK(fc_pvclock_ordered_) : LOOK(fc_pvclock_relaxed_);
+    if (mode == FC_MODE_HVCLOCK)
+        return ordered ? LOOK(fc_hvclock_ordered_) : LOOK(fc_hvclock_relaxed_);
+#endif
+    return ordered ? LOOK(fc_cpu_counter_ordered_) : LOOK(fc_cpu_counter_relaxed_);
+#undef LOOK
 }
 
 /* Which way leads to `clock` at a block of this mode; 0 and a reason if none does. */
-static uint32_t way_to(uint32_t clock, uint32_t mode, int32_t *reason) {
+static uint32_t way_to(uint32_t clock, uint32_t mode, const unsigned char *clocks,
+                       int32_t *reason) {
     if (is_coarse(clock))
         return FC_WAY_COARSE;
     if (mode == FC_MODE_COUNTER_)
         return FC_WAY_COUNTER;
+#ifdef FC_MODE_PVCLOCK
+    if (mode == FC_MODE_PVCLOCK && clocks)
+        return FC_WAY_PVCLOCK;
+    if (mode == FC_MODE_HVCLOCK && clocks)
+        return FC_WAY_HVCLOCK;
+#endif
+    (void)clocks;
     *reason = mode == MODE_NONE ? FC_REASON_MODE_NONE : FC_REASON_MODE_UNKNOWN;
     return 0;
+}
+
+/* Why a look at a block was left although its mode is still `mode`. */
+static int32_t why_left(uint32_t mode, const unsigned char *clocks) {
+#ifdef FC_MODE_PVCLOCK
+    const unsigned char *page = page_of_mode(clocks, mode);
+    if (page && !fc_pv_usable_(page, mode))
+        return FC_REASON_PARAVIRTUAL;
+#endif
+    (void)mode;
+    (void)clocks;
+    return FC_REASON_BUSY;
 }
 
 /* Adds a time namespace's offset, {s64 sec; u64 nsec} where the base would be. It was fixed before
@@ -198,20 +247,22 @@ static void add_offset(const unsigned char *block, uint32_t extra, uint32_t cloc
     out->ns += fc_load64_(offset + 8);
 }
 
-static bool way_is_proved(struct fc_kernel_page *page, uint32_t way, int32_t *reason);
+static int32_t open_way(struct fc_kernel_page *page, uint32_t way, const unsigned char *touched);
 
-/* The read itself. `trusted` are ways that need no further proof: all of them while proving. */
-static int32_t read_page(struct fc_kernel_page *page, uint32_t trusted, uint32_t clock,
+/* The read itself. `proving` is the way that is being proved, the only one that is gone then; 0
+ * for the reads of everyone else. */
+static int32_t read_page(struct fc_kernel_page *page, uint32_t proving, uint32_t clock,
                          bool ordered, struct fc_reading *out) {
     const struct fc_layout *layout = atomic_load_explicit(&page->layout, memory_order_acquire);
-    const unsigned char *block;
+    const unsigned char *block, *clocks;
     if (!layout)
         return FC_REASON_LAYOUT;
     block = atomic_load_explicit(&page->first, memory_order_relaxed) +
             (clock == FC_RAW ? layout->raw : 0);
+    clocks = atomic_load_explicit(&page->clocks, memory_order_relaxed);
     for (int looks = 0; looks < LOOKS_MAX; looks++) {
         const unsigned char *real = block;
-        uint32_t shift = 0, sequence, mode, way;
+        uint32_t shift = 0, proved, sequence, mode, way;
         int32_t reason = FC_REASON_NONE;
         enum fc_try_ end;
         if (fc_load_sequence_(block) & 1) {
@@ -222,26 +273,31 @@ static int32_t read_page(struct fc_kernel_page *page, uint32_t trusted, uint32_t
             real = block + real_page(layout);
             shift = FC_WAY_NAMESPACE_SHIFT;
         }
-        if (shift && !((atomic_load_explicit(&page->proved, memory_order_relaxed) | trusted) &
-                       ((uint32_t)FC_WAY_COARSE << shift))) {
+        proved = proving ? proving : atomic_load_explicit(&page->proved, memory_order_acquire);
+        if (shift && !(proved & FC_WAYS_NAMESPACE)) {
             /* The first look into a namespace: nothing has touched the real page yet. */
             if (!fc_sys_readable((const unsigned char *)((uintptr_t)real & ~(uintptr_t)7)))
                 return FC_REASON_UNREADABLE;
         }
         mode = fc_load32_(real + FC_BLOCK_MODE_);
-        way = way_to(clock, mode, &reason) << shift;
+        way = way_to(clock, mode, clocks, &reason) << shift;
         if (!way)
             return reason;
-        if (!(trusted & way) && !way_is_proved(page, way, &reason))
-            return reason;
+        if (FC_UNLIKELY_(!(proved & way))) {
+            if (proving) /* the mode went amid the proof */
+                return FC_REASON_BUSY;
+            reason = open_way(page, way, page_of_mode(clocks, mode));
+            if (reason != FC_REASON_NONE)
+                return reason;
+        }
         sequence = fc_load_sequence_(real);
-        end = look(real, layout->extra, clock, ordered, out);
+        end = look(real, layout->extra, clock, mode, clocks, ordered, out);
         if (end == FC_TRY_LEAVE_) {
             /* Either the block was written amid the look, so that the mode went or the count is
              * behind the new last one, which the next look will tell; or the count is out of
              * bounds, which the kernel's own code knows how to treat. */
             if (!fc_sequence_moved_(real, sequence) && fc_load32_(real + FC_BLOCK_MODE_) == mode)
-                return FC_REASON_BUSY;
+                return why_left(mode, clocks);
         } else if (end == FC_TRY_OK_) {
             if (shift)
                 add_offset(block, layout->extra, clock, out);
@@ -253,6 +309,36 @@ static int32_t read_page(struct fc_kernel_page *page, uint32_t trusted, uint32_t
     return FC_REASON_BUSY;
 }
 
+/* No calls: where the inlined look does not know the mode, and in a time namespace, this is the
+ * fast path. */
+bool fc_kernel_page_glance(const struct fc_kernel_page *page, uint32_t clock, bool ordered,
+                           struct fc_reading *out) {
+    const struct fc_layout *layout = atomic_load_explicit(&page->layout, memory_order_acquire);
+    const uint32_t proved = atomic_load_explicit(&page->proved, memory_order_acquire);
+    const unsigned char *block, *real, *clocks;
+    uint32_t mode, shift = 0;
+    int32_t unused;
+    if (!layout)
+        return false;
+    real = block = atomic_load_explicit(&page->first, memory_order_relaxed) +
+                   (clock == FC_RAW ? layout->raw : 0);
+    clocks = atomic_load_explicit(&page->clocks, memory_order_relaxed);
+    mode = fc_load32_(block + FC_BLOCK_MODE_);
+    if (mode == MODE_NAMESPACE) {
+        if (!(proved & FC_WAYS_NAMESPACE))
+            return false;
+        shift = FC_WAY_NAMESPACE_SHIFT;
+        real += real_page(layout);
+        mode = fc_load32_(real + FC_BLOCK_MODE_);
+    }
+    if (!(proved & way_to(clock, mode, clocks, &unused) << shift) ||
+        look(real, layout->extra, clock, mode, clocks, ordered, out) != FC_TRY_OK_)
+        return false;
+    if (shift)
+        add_offset(block, layout->extra, clock, out);
+    return true;
+}
+
 int32_t fc_kernel_page_read(struct fc_kernel_page *page, uint32_t clock, bool ordered,
                             struct fc_reading *out) {
     return read_page(page, 0, clock, ordered, out);
@@ -261,47 +347,51 @@ int32_t fc_kernel_page_read(struct fc_kernel_page *page, uint32_t clock, bool or
 /* ---- Proof ------------------------------------------------------------------------------------
  */
 
+struct candidate {
+    struct fc_kernel_page *page;
+    uint32_t way;
+};
+
 static int32_t proof_read(const void *source, uint32_t clock, struct fc_reading *out) {
-    struct fc_kernel_page *page = (struct fc_kernel_page *)(uintptr_t)source;
-    return read_page(page, ~0u, clock, true, out);
+    const struct candidate *c = source;
+    return read_page(c->page, c->way, clock, true, out);
 }
 
 static int32_t prove_way(struct fc_kernel_page *page, uint32_t way) {
+    const struct candidate c = {page, way};
     if (way & (FC_WAY_COARSE | FC_WAY_COARSE_NAMESPACE))
-        return fc_prove(proof_read, page, fc_coarse_clocks, FC_COARSE_COUNT, ROUNDS_COARSE);
+        return fc_prove(proof_read, &c, fc_coarse_clocks, FC_COARSE_COUNT, ROUNDS_COARSE);
     const uint64_t ticks = fc_counter_ordered_();
-    const int32_t reason = fc_prove(proof_read, page, fc_fine_clocks, FC_FINE_COUNT, ROUNDS_FINE);
+    const int32_t reason = fc_prove(proof_read, &c, fc_fine_clocks, FC_FINE_COUNT, ROUNDS_FINE);
     if (reason == FC_REASON_NONE && fc_counter_ordered_() <= ticks)
         return FC_REASON_COUNTER_STUCK;
     return reason;
 }
 
-/* Whether `way` may be gone, proving it if nobody has yet. Several threads may do so at once, or a
- * signal handler amid a proof: they come to the same end, and only the result is stored. */
-static bool way_is_proved(struct fc_kernel_page *page, uint32_t way, int32_t *reason) {
-    if (atomic_load_explicit(&page->proved, memory_order_acquire) & way)
-        return true;
-    if (atomic_load_explicit(&page->refused, memory_order_acquire) & way) {
-        *reason = FC_REASON_PROOF;
-        return false;
-    }
-    *reason = prove_way(page, way);
-    if (*reason == FC_REASON_NONE) {
+/* Proves `way`, unless that was tried before. Several threads may do so at once, or a signal
+ * handler amid a proof: they come to the same end, and only the result is stored. `touched` is a
+ * page that this way reads beside the block, which nothing may have touched before, or NULL. */
+static __attribute__((cold, noinline)) int32_t open_way(struct fc_kernel_page *page, uint32_t way,
+                                                        const unsigned char *touched) {
+    int32_t reason;
+    if (atomic_load_explicit(&page->refused, memory_order_acquire) & way)
+        return FC_REASON_PROOF;
+    reason = touched && !fc_sys_readable(touched) ? FC_REASON_UNREADABLE : prove_way(page, way);
+    if (reason == FC_REASON_NONE)
         atomic_fetch_or_explicit(&page->proved, way, memory_order_release);
-        return true;
-    }
     /* What can mend itself, a mode that changed amid the proof or a clock that is being set, is
      * tried again at a later read; a wrong reading is final. */
-    if (*reason == FC_REASON_PROOF || *reason == FC_REASON_COUNTER_STUCK ||
-        *reason == FC_REASON_REFUSED)
+    if (reason == FC_REASON_PROOF || reason == FC_REASON_COUNTER_STUCK ||
+        reason == FC_REASON_REFUSED)
         atomic_fetch_or_explicit(&page->refused, way, memory_order_release);
-    return false;
+    return reason;
 }
 
 /* ---- Opening ----------------------------------------------------------------------------------
  */
 
-static int32_t find_vvar(struct fc_mapping *vvar) {
+/* `vclock` is empty where the kernel has no such mapping. */
+static int32_t find_vvar(struct fc_mapping *vvar, struct fc_mapping *vclock) {
     const uintptr_t vdso = getauxval(AT_SYSINFO_EHDR);
     struct fc_maps maps = {0};
     char text[1024];
@@ -317,16 +407,37 @@ static int32_t find_vvar(struct fc_mapping *vvar) {
     fc_sys_close(descriptor);
     if (size < 0)
         return FC_REASON_NO_MAPS;
+    if (!fc_maps_vclock(&maps, vdso, vclock))
+        vclock->start = vclock->end = 0;
     return fc_maps_vvar(&maps, vdso, vvar) ? FC_REASON_NONE : FC_REASON_NO_VVAR;
 }
 
+/* Where the hypervisors' two pages are, NULL if nowhere. They may be absent though mapped. */
+static const unsigned char *find_clocks(const struct fc_layout *layout,
+                                        const struct fc_mapping *vvar,
+                                        const struct fc_mapping *vclock) {
+    const struct fc_mapping *in = layout->clocks_at ? vvar : vclock;
+    const uintptr_t at = layout->clocks_at * page_size();
+    return in->end - in->start >= at + 2 * page_size() ? (const unsigned char *)in->start + at
+                                                       : NULL;
+}
+
 static void publish(struct fc_kernel_page *page, const unsigned char *first,
-                    const struct fc_layout *layout) {
-    if (atomic_load(&page->first) != first || atomic_load(&page->layout) != layout) {
+                    const unsigned char *clocks, const struct fc_layout *layout) {
+    if (atomic_load(&page->first) != first || atomic_load(&page->clocks) != clocks ||
+        atomic_load(&page->layout) != layout) {
         atomic_store(&page->layout, NULL);
         atomic_store(&page->first, first);
+        atomic_store(&page->clocks, clocks);
         atomic_store_explicit(&page->layout, layout, memory_order_release);
     }
+    atomic_store(&page->proved, 0);
+    atomic_store(&page->refused, 0);
+}
+
+/* Leaves the pointers as they are, since another thread may be about to follow them. */
+static void withdraw(struct fc_kernel_page *page) {
+    atomic_store(&page->layout, NULL);
     atomic_store(&page->proved, 0);
     atomic_store(&page->refused, 0);
 }
@@ -334,24 +445,26 @@ static void publish(struct fc_kernel_page *page, const unsigned char *first,
 int32_t fc_kernel_page_open(struct fc_kernel_page *page, bool counter) {
     const struct fc_layout *layout;
     const unsigned char *start;
-    struct fc_mapping vvar;
+    struct fc_mapping vvar, vclock;
     struct fc_reading reading;
-    int32_t reason = find_vvar(&vvar);
+    int32_t reason = find_vvar(&vvar, &vclock);
     if (reason != FC_REASON_NONE) {
-        publish(page, NULL, NULL);
+        withdraw(page);
         return reason;
     }
     start = (const unsigned char *)vvar.start;
     layout = fc_kernel_page_recognise(start, vvar.end - vvar.start);
-    publish(page, layout ? start + layout->block : NULL, layout);
-    if (!layout)
+    if (!layout) {
+        withdraw(page);
         return fc_sys_readable(start) ? FC_REASON_LAYOUT : FC_REASON_UNREADABLE;
+    }
+    publish(page, start + layout->block, find_clocks(layout, &vvar, &vclock), layout);
     reason = fc_kernel_page_read(page, FC_MONOTONIC_COARSE, true, &reading);
     if (reason != FC_REASON_NONE || !counter)
         return reason;
     reason = fc_kernel_page_read(page, FC_MONOTONIC, true, &reading);
     if (reason == FC_REASON_MODE_NONE || reason == FC_REASON_MODE_UNKNOWN ||
-        reason == FC_REASON_BUSY)
+        reason == FC_REASON_PARAVIRTUAL || reason == FC_REASON_BUSY)
         return FC_REASON_NONE; /* the page is right; its counter may come back */
     return reason;
 }
@@ -437,6 +550,15 @@ int32_t fc_kernel_page_read(struct fc_kernel_page *page, uint32_t clock, bool or
     (void)ordered;
     (void)out;
     return ABSENT;
+}
+
+bool fc_kernel_page_glance(const struct fc_kernel_page *page, uint32_t clock, bool ordered,
+                           struct fc_reading *out) {
+    (void)page;
+    (void)clock;
+    (void)ordered;
+    (void)out;
+    return false;
 }
 
 bool fc_kernel_page_mode(const struct fc_kernel_page *page, int32_t *mode, bool *namespaced) {

@@ -20,27 +20,32 @@
 /* Where the blocks lie in [vvar]. See docs/design.md for how these came about. */
 struct fc_layout {
     char name[16];
-    uint16_t block;        /* offset of the first block in the first page */
-    uint16_t extra;        /* bytes that `max_cycles` adds before the mask */
-    uint16_t raw;          /* offset of FC_RAW's block from the first */
-    uint16_t namespace_at; /* page that is the real one in a time namespace; 0 where no kernel of
-                              this layout has them */
+    uint16_t block;       /* offset of the first block in the first page */
+    uint16_t extra;       /* bytes that `max_cycles` adds before the mask */
+    uint16_t raw;         /* offset of FC_RAW's block from the first */
+    uint8_t namespace_at; /* page that is the real one in a time namespace */
+    uint8_t clocks_at;    /* page of kvm-clock, followed by that of Hyper-V; 0 where they have a
+                             mapping of their own */
 };
 
 /* The ways, as bits. */
 enum fc_way {
     FC_WAY_COARSE = 1 << 0,
     FC_WAY_COUNTER = 1 << 1,
+    FC_WAY_PVCLOCK = 1 << 2, /* by the pages of a hypervisor, see counter_pv.h */
+    FC_WAY_HVCLOCK = 1 << 3,
     /* the same again, in a time namespace */
     FC_WAY_NAMESPACE_SHIFT = 4,
+    FC_WAYS_NAMESPACE = 0xf << FC_WAY_NAMESPACE_SHIFT,
     FC_WAY_COARSE_NAMESPACE = FC_WAY_COARSE << FC_WAY_NAMESPACE_SHIFT,
     FC_WAY_COUNTER_NAMESPACE = FC_WAY_COUNTER << FC_WAY_NAMESPACE_SHIFT
 };
 
 /* A page and what is known of it. Several threads may open one at once: they find the same. */
 struct fc_kernel_page {
-    _Atomic(const unsigned char *) first;     /* the block of every clock but FC_RAW */
-    _Atomic(const struct fc_layout *) layout; /* NULL: no page; set after `first` */
+    _Atomic(const unsigned char *) first;  /* the block of every clock but FC_RAW */
+    _Atomic(const unsigned char *) clocks; /* the pages of the hypervisors; NULL: there are none */
+    _Atomic(const struct fc_layout *) layout; /* NULL: no page; set after the others */
     atomic_uint proved, refused;              /* sets of enum fc_way */
 };
 
@@ -57,6 +62,10 @@ int32_t fc_kernel_page_open(struct fc_kernel_page *page, bool counter);
  */
 int32_t fc_kernel_page_read(struct fc_kernel_page *page, uint32_t clock, bool ordered,
                             struct fc_reading *out);
+
+/* The same in one look and by ways that are proved; false if that does not suffice. */
+bool fc_kernel_page_glance(const struct fc_kernel_page *page, uint32_t clock, bool ordered,
+                           struct fc_reading *out);
 
 /* The mode as it is now, and whether this is a time namespace; false if there is no page. */
 bool fc_kernel_page_mode(const struct fc_kernel_page *page, int32_t *mode, bool *namespaced);

@@ -38,6 +38,8 @@ static void take_line(struct fc_maps *maps, const char *line) {
         return; /* a file may be called anything, but its path begins with a slash */
     if (strcmp(name, "[vvar]") == 0)
         into = &maps->vvar;
+    else if (strcmp(name, "[vvar_vclock]") == 0)
+        into = &maps->vclock;
     else if (strcmp(name, "[vdso]") == 0)
         into = &maps->vdso;
     else
@@ -70,5 +72,15 @@ bool fc_maps_vvar(const struct fc_maps *maps, uintptr_t vdso, struct fc_mapping 
     if (maps->vvar.end > vdso || vdso - maps->vvar.end > GAP_MAX)
         return false;
     *vvar = maps->vvar;
+    return true;
+}
+
+bool fc_maps_vclock(const struct fc_maps *maps, uintptr_t vdso, struct fc_mapping *vclock) {
+    struct fc_mapping vvar;
+    if (!fc_maps_vvar(maps, vdso, &vvar) || !maps->vclock.end)
+        return false;
+    if (maps->vclock.start < vvar.end || maps->vclock.end > vdso)
+        return false;
+    *vclock = maps->vclock;
     return true;
 }

@@ -17,7 +17,7 @@ struct fc_mapping {
 };
 
 struct fc_maps {
-    struct fc_mapping vvar, vdso;
+    struct fc_mapping vvar, vclock, vdso;
     char line[128]; /* the line so far; what is longer is none of ours */
     size_t length;
 };
@@ -28,6 +28,10 @@ void fc_maps_feed(struct fc_maps *maps, const char *text, size_t size);
 /* The [vvar] that lies right before the vDSO at `vdso`, perhaps with other mappings of the kernel's
  * between them; false if there is none. */
 bool fc_maps_vvar(const struct fc_maps *maps, uintptr_t vdso, struct fc_mapping *vvar);
+
+/* The [vvar_vclock] between the two, the hypervisors' pages; false if there is none, as before
+ * Linux 6.13. */
+bool fc_maps_vclock(const struct fc_maps *maps, uintptr_t vdso, struct fc_mapping *vclock);
 
 #pragma GCC visibility pop
 

@@ -13,18 +13,20 @@ static int fail(int32_t error) {
     return -1;
 }
 
-__attribute__((cold, noinline)) int32_t fc_posix_read_slow(int32_t clock, struct fc_reading *out) {
+__attribute__((noinline)) int32_t fc_posix_read_slow(int32_t clock, struct fc_reading *out) {
     if (!fc_is_ours(clock))
         return fc_sys_gettime(clock, out);
     if (!fc_read((uint32_t)clock, out))
         return -ENOSYS;
-    out->sec += out->ns / FC_NS_PER_S;
-    out->ns %= FC_NS_PER_S;
+    if (out->ns >= FC_NS_PER_S) {
+        out->sec += out->ns / FC_NS_PER_S;
+        out->ns %= FC_NS_PER_S;
+    }
     return 0;
 }
 
 /* The kernel looks at the clock's number before it looks at the pointer, and so does this. */
-static __attribute__((cold, noinline)) int gettime_slow(int32_t clock, struct timespec *ts) {
+static __attribute__((noinline)) int gettime_slow(int32_t clock, struct timespec *ts) {
     struct fc_reading r;
     int32_t error = fc_posix_read_slow(clock, &r);
     if (error == 0)
