@@ -25,8 +25,7 @@
 
 extern uint64_t bench_empty(void);
 
-/* ---- The rows ---------------------------------------------------------------------------------
- */
+/* ---- The rows ------------------------------------------------------------------------------- */
 
 typedef int gettime(clockid_t, struct timespec *);
 static gettime *vdso_gettime;
@@ -98,8 +97,7 @@ static struct row {
 
 enum { ROWS = sizeof rows / sizeof *rows };
 
-/* ---- Measuring --------------------------------------------------------------------------------
- */
+/* ---- Measuring ------------------------------------------------------------------------------ */
 
 static uint32_t random_below(uint32_t limit) {
     static uint64_t state = 0x9e3779b97f4a7c15u; /* xorshift; any seed but 0 */
@@ -160,8 +158,7 @@ static double measure(uint32_t rounds, double ns_per_tick) {
     return (double)empty_ticks * ns_per_tick;
 }
 
-/* ---- Single reads -----------------------------------------------------------------------------
- */
+/* ---- Single reads --------------------------------------------------------------------------- */
 
 /* The distances of successive reads, as a user of the clock meets them: counted by whole
  * nanoseconds up to a bound, and kept apart beyond it. */
@@ -239,8 +236,7 @@ static bool print_distances(uint64_t reads) {
     return true;
 }
 
-/* ---- Output -----------------------------------------------------------------------------------
- */
+/* ---- Output --------------------------------------------------------------------------------- */
 
 /* The strings are constants of the library and the compiler, without quotes or backslashes. */
 static void print_info(void) {
@@ -346,7 +342,7 @@ int main(int argc, char **argv) {
         return 1;
     }
     for (uint32_t i = 0; i < ROWS; i++) {
-        rows[i].costs_ns = malloc(rounds * sizeof(double));
+        rows[i].costs_ns = calloc(rounds, sizeof(double));
         if (!rows[i].costs_ns) {
             fprintf(stderr, "reads: no memory for %" PRIu64 " rounds\n", rounds);
             return 1;

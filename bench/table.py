@@ -204,7 +204,7 @@ def namespace_costs():
     """The C rows in a time namespace whose clocks are ahead; a reason where none can be made."""
     command = ["unshare", "--time", "--monotonic", "100000", "--boottime", "100000", "--fork"]
     probe = subprocess.run(
-        command + ["true"], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        [*command, "true"], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     )
     if probe.returncode != 0:
         return {"refused": probe.stderr.strip()}
@@ -402,9 +402,7 @@ def plot(report, path):
     left.legend()
     for d in report["distances"]:
         xs, counts = zip(*d["histogram"])
-        name = (
-            f"{d['name']}: p50 {d['p50_ns']}, p99 {d['p99_ns']}, largest {d['max_ns']} ns"
-        )
+        name = f"{d['name']}: p50 {d['p50_ns']}, p99 {d['p99_ns']}, largest {d['max_ns']} ns"
         right.step([max(x, 0.5) for x in xs], counts, where="mid", label=name)
     right.set_xscale("log")
     right.set_yscale("log")

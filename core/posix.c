@@ -31,7 +31,7 @@ static __attribute__((noinline)) int gettime_slow(int32_t clock, struct timespec
     int32_t error = fc_posix_read_slow(clock, &r);
     if (error == 0)
         error = ts ? fc_posix_store(r, ts) : -EFAULT;
-    return error < 0 ? fail(error) : 0;
+    return error == 0 ? 0 : fail(error);
 }
 
 int fc_clock_gettime(int32_t clock, struct timespec *ts) {
@@ -50,7 +50,7 @@ int fc_clock_getres(int32_t clock, struct timespec *res) {
         error = fc_sys_getres(clock, &r);
     if (error == 0 && res)
         error = fc_posix_store(r, res);
-    return error < 0 ? fail(error) : 0;
+    return error == 0 ? 0 : fail(error);
 }
 
 int fc_gettimeofday(struct timeval *tv, void *tz) {
@@ -65,7 +65,7 @@ int fc_gettimeofday(struct timeval *tv, void *tz) {
     if (__builtin_expect(tz == NULL, 1))
         return 0;
     error = fc_sys_timezone(tz);
-    return error < 0 ? fail(error) : 0;
+    return error == 0 ? 0 : fail(error);
 }
 
 time_t fc_time(time_t *out) {

@@ -12,7 +12,7 @@
  * only, and are never passed by value.
  */
 
-/* ---- Clocks, by the kernel's own numbers ------------------------------------------------------ */
+/* ---- Clocks, by the kernel's own numbers ---------------------------------------------------- */
 
 enum fc_clock {
     FC_REALTIME = 0,         /* Unix time; steps when it is set, slewed by NTP */
@@ -25,7 +25,7 @@ enum fc_clock {
                                 kernel the offset */
 };
 
-/* ---- Sources: how the time is got ------------------------------------------------------------- */
+/* ---- Sources: how the time is got ----------------------------------------------------------- */
 
 enum fc_source {
     FC_SOURCE_AUTO = -1,       /* for fc_select: the first of the list that is proved */
@@ -37,7 +37,7 @@ enum fc_source {
     FC_SOURCE_LIBC = 5         /* clock_gettime of the C library; what `off` chooses */
 };
 
-/* ---- Reasons: why a source does not serve. fc_reason_text gives the sentence ------------------ */
+/* ---- Reasons: why a source does not serve. fc_reason_text gives the sentence ---------------- */
 
 enum fc_reason {
     FC_REASON_NONE = 0,              /* nothing against it */
@@ -66,7 +66,7 @@ enum fc_reason {
     FC_REASON_PARAVIRTUAL = 23       /* the hypervisor's page is not marked as usable */
 };
 
-/* ---- Reads ------------------------------------------------------------------------------------ */
+/* ---- Reads ---------------------------------------------------------------------------------- */
 
 /* Each returns the clock in its name, in nanoseconds.
  *
@@ -108,7 +108,7 @@ int32_t fc_read_ns(int32_t clock, uint64_t *ns);
  * Returns 0 or the error of fc_read_ns; on error, elements from the failed one on are untouched. */
 int32_t fc_fill_ns(int32_t clock, uint64_t *out, uint64_t count);
 
-/* ---- The counter ------------------------------------------------------------------------------ */
+/* ---- The counter ---------------------------------------------------------------------------- */
 
 /* The CPU's time-stamp counter, relaxed and ordered. Where it may not be read (see fc_get_info),
  * these count the nanoseconds of FC_RAW instead, and fc_ticks_hz answers 10^9. */
@@ -123,14 +123,14 @@ uint64_t fc_ticks_hz(void);
  * the kernel's mult and shift and a 128-bit product; rounds down, saturates at UINT64_MAX. */
 uint64_t fc_ticks_to_ns(uint64_t ticks);
 
-/* ---- The processor ---------------------------------------------------------------------------- */
+/* ---- The processor -------------------------------------------------------------------------- */
 
 /* Which processor and NUMA node this thread is on; it may have moved before the call returns.
  * cpu, node: where the numbers go; either may be NULL.
  * Returns 0, or the kernel's error, negative; nothing is written on error. */
 int32_t fc_getcpu(uint32_t *cpu, uint32_t *node);
 
-/* ---- Choice ----------------------------------------------------------------------------------- */
+/* ---- Choice --------------------------------------------------------------------------------- */
 
 /* Chooses a source, as FASTCLOCK_SOURCE says or by itself, and proves it against the system call.
  * Done by the first read too, so that calling it is a matter of taste: it moves the cost (well under
