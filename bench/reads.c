@@ -301,7 +301,7 @@ static bool find_vdso(void) {
     return symbol != NULL;
 }
 
-/* A whole number from 1 to `limit`, or 0. */
+/* A whole number from 1 to `limit`, or 0 if it is none. */
 static uint64_t parse(const char *text, uint64_t limit) {
     char *end;
     unsigned long long value;
@@ -342,7 +342,7 @@ int main(int argc, char **argv) {
         return 1;
     }
     for (uint32_t i = 0; i < ROWS; i++) {
-        rows[i].costs_ns = calloc(rounds, sizeof(double));
+        rows[i].costs_ns = rounds ? calloc(rounds, sizeof(double)) : NULL;
         if (!rows[i].costs_ns) {
             fprintf(stderr, "reads: no memory for %" PRIu64 " rounds\n", rounds);
             return 1;

@@ -67,7 +67,7 @@ static COLD int fail(int32_t error) {
         int32_t error = read_slow(clock, &r);                                                      \
         if (error == 0)                                                                            \
             error = out ? store(r, out) : -EFAULT;                                                 \
-        return UNLIKELY(error < 0) ? fail(error) : 0;                                              \
+        return error == 0 ? 0 : fail(error);                                                       \
     }                                                                                              \
     static __attribute__((noinline)) int name##_relaxed(int32_t clock, type *out) {                \
         struct fc_reading r;                                                                       \

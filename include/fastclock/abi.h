@@ -84,7 +84,8 @@ enum fc_reason {
  * They do not fail once fc_init has returned 0. Where no source serves (every system call is
  * refused) they return UINT64_MAX, FC_NO_TIME in fastclock.h, and never an invented time.
  */
-uint64_t vtime64(void); /* realtime since the Unix epoch as one count: fc_realtime_ns by its old name */
+uint64_t
+vtime64(void); /* realtime since the Unix epoch as one count: fc_realtime_ns by its old name */
 uint64_t fc_realtime_ns(void);
 uint64_t fc_monotonic_ns(void);
 uint64_t fc_raw_ns(void);
@@ -133,9 +134,9 @@ int32_t fc_getcpu(uint32_t *cpu, uint32_t *node);
 /* ---- Choice --------------------------------------------------------------------------------- */
 
 /* Chooses a source, as FASTCLOCK_SOURCE says or by itself, and proves it against the system call.
- * Done by the first read too, so that calling it is a matter of taste: it moves the cost (well under
- * a millisecond) and the possible error to a place of one's own. Does nothing if a source serves.
- * Returns 0, or -ENOTSUP if no source serves; fc_get_info says why. */
+ * Done by the first read too, so that calling it is a matter of taste: it moves the cost (well
+ * under a millisecond) and the possible error to a place of one's own. Does nothing if a source
+ * serves. Returns 0, or -ENOTSUP if no source serves; fc_get_info says why. */
 int32_t fc_init(void);
 
 /* Changes the source of the whole process, proving it anew: also the call to make after a process
@@ -147,23 +148,23 @@ int32_t fc_select(int32_t source);
 
 /* What fc_get_info tells. */
 struct fc_info {
-    uint32_t size;                 /* bytes that fc_get_info filled */
-    int32_t source;                /* the source chosen, enum fc_source */
-    int32_t wanted;                /* the source asked for; FC_SOURCE_AUTO if none was */
-    int32_t wanted_reason;         /* why FASTCLOCK_SOURCE was not followed, else 0 */
-    int32_t serving;               /* what answers an ordered read of FC_MONOTONIC at this moment;
-                                      differs from `source` while that one has to stand back */
-    int32_t serving_reason;        /* why it differs, else 0 */
-    int32_t coarse_serving;        /* what answers a read of the coarse clocks at this moment */
-    int32_t mode;                  /* the kernel's clock mode as read from its page now; -1 unknown */
-    int32_t reason[8];             /* for each source, by number: why it was refused, else 0 */
-    int32_t time_namespace;        /* 1 in a time namespace, 0 not, -1 unknown */
-    int32_t counter;               /* 1 if the counter may be read, else 0 */
-    int32_t tai_offset_s;          /* seconds that FC_TAI is ahead of FC_REALTIME; 0: most likely
-                                      nobody told the kernel */
-    uint32_t proof_rounds;         /* bracketed readings that the source in use has passed */
-    uint64_t counter_hz;           /* as fc_ticks_hz, but never measured for this: 0 if unknown yet */
-    uint64_t resolution_ns;        /* of the clocks that are not coarse, by clock_getres */
+    uint32_t size;          /* bytes that fc_get_info filled */
+    int32_t source;         /* the source chosen, enum fc_source */
+    int32_t wanted;         /* the source asked for; FC_SOURCE_AUTO if none was */
+    int32_t wanted_reason;  /* why FASTCLOCK_SOURCE was not followed, else 0 */
+    int32_t serving;        /* what answers an ordered read of FC_MONOTONIC at this moment;
+                               differs from `source` while that one has to stand back */
+    int32_t serving_reason; /* why it differs, else 0 */
+    int32_t coarse_serving; /* what answers a read of the coarse clocks at this moment */
+    int32_t mode;           /* the kernel's clock mode as read from its page now; -1 unknown */
+    int32_t reason[8];      /* for each source, by number: why it was refused, else 0 */
+    int32_t time_namespace; /* 1 in a time namespace, 0 not, -1 unknown */
+    int32_t counter;        /* 1 if the counter may be read, else 0 */
+    int32_t tai_offset_s;   /* seconds that FC_TAI is ahead of FC_REALTIME; 0: most likely
+                               nobody told the kernel */
+    uint32_t proof_rounds;  /* bracketed readings that the source in use has passed */
+    uint64_t counter_hz;    /* as fc_ticks_hz, but never measured for this: 0 if unknown yet */
+    uint64_t resolution_ns; /* of the clocks that are not coarse, by clock_getres */
     uint64_t coarse_resolution_ns; /* of the coarse clocks: the length of the kernel's tick */
     uint64_t slow_reads;           /* reads that left the fast path since the process began */
     char layout[16];               /* name of the page's layout; empty if not recognised */
