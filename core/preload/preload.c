@@ -114,6 +114,7 @@ EXPORT int clock_getres(clockid_t clock, struct timespec *res) {
 
 /* The time zone is obsolete and the kernel's business. */
 EXPORT int gettimeofday(struct timeval *restrict tv, void *restrict zone) {
+    /* NOLINTNEXTLINE(clang-diagnostic-pointer-bool-conversion): NULL is allowed by the kernel */
     return UNLIKELY(zone || !tv) ? fc_gettimeofday(tv, zone) : read_timeval(FC_REALTIME, tv);
 }
 
