@@ -162,30 +162,6 @@ def machine_line(m):
 # ---- What else `bench` measures --------------------------------------------------------------
 
 
-def import_cost(runs=40):
-    """What `import fastclock` adds to the start of the interpreter, in nanoseconds."""
-    # The clock of the measuring process, around a whole child; the two kinds by turns.
-    import time
-
-    def span(code):
-        start = time.monotonic_ns()
-        subprocess.run([str(VENV_PYTHON), "-c", code], check=True, stdin=subprocess.DEVNULL)
-        return time.monotonic_ns() - start
-
-    spans = {"pass": [], "import fastclock": []}
-    for _ in range(runs):
-        for code, values in spans.items():
-            values.append(span(code))
-    alone, imported = spans["pass"], spans["import fastclock"]
-    return {
-        "runs": runs,
-        "interpreter_min_ns": min(alone),
-        "interpreter_median_ns": statistics.median(alone),
-        "min_ns": min(imported) - min(alone),
-        "median_ns": statistics.median(imported) - statistics.median(alone),
-    }
-
-
 def source_costs():
     """The C rows with each source forced in turn."""
     costs = {}
@@ -219,7 +195,7 @@ def measure_more(report):
     progress("measuring the first read of new processes")
     report["first_read"] = run_json([str(BIN / "cold")])
     progress("measuring import fastclock")
-    report["import"] = import_cost()
+    report["import"] = run_json([*PROGRAMS["CPython"], "--import"])["import"]
     report["sources"] = source_costs()
     report["time_namespace"] = namespace_costs()
     progress("measuring the distances of successive reads")
