@@ -31,10 +31,9 @@ typedef int gettime(clockid_t, struct timespec *);
 static gettime *vdso_gettime;
 static struct timespec ts;
 
-/* The kernel's scale as a compiler sees it: numbers that it does not know. */
-static uint32_t mult = 1, shift = 1;
-
+/* The compiler believes that the value is used, and that the variable may have changed. */
 #define USE(value) __asm__ volatile("" : : "r"(value))
+#define HIDE(variable) __asm__ volatile("" : "+r"(variable))
 
 #define ROW(name, before, read)                                                                    \
     static void name(uint32_t reads) {                                                             \
@@ -43,13 +42,25 @@ static uint32_t mult = 1, shift = 1;
             USE(read);                                                                             \
     }
 
+#ifdef FC_MODE_COUNTER_
+
+/* The least that could give nanoseconds: with a scale whose numbers the compiler does not know. */
+static void row_counter_scaled(uint32_t reads) {
+    uint64_t mult = 1;
+    uint32_t shift = 1;
+    HIDE(mult);
+    HIDE(shift);
+    for (uint32_t i = 0; i < reads; i++)
+        USE((fc_counter_ordered_() * mult) >> (shift & 63));
+}
+
+#endif
+
 ROW(row_loop, , i)
 ROW(row_call, , bench_empty())
 #ifdef FC_MODE_COUNTER_
 ROW(row_counter_relaxed, , fc_counter_relaxed_())
 ROW(row_counter_ordered, , fc_counter_ordered_())
-ROW(row_counter_scaled, const uint64_t m = mult;
-    const uint32_t s = shift, (fc_counter_ordered_() * m) >> s)
 #endif
 ROW(row_syscall, , syscall(SYS_clock_gettime, CLOCK_MONOTONIC, &ts))
 ROW(row_libc, , clock_gettime(CLOCK_MONOTONIC, &ts))
@@ -181,13 +192,17 @@ static void count_distance(struct distances *d, uint64_t ns) {
         d->max_ns = ns;
 }
 
+/* Read in runs, and counted after each, so that counting is no part of a distance. */
+enum { RUN = 4096 };
+
 #define DISTANCES(name, read)                                                                      \
     static void name(uint64_t reads, struct distances *d) {                                        \
-        uint64_t last = read;                                                                      \
-        for (uint64_t i = 0; i < reads; i++) {                                                     \
-            const uint64_t now = read;                                                             \
-            count_distance(d, now - last);                                                         \
-            last = now;                                                                            \
+        static uint64_t run[RUN + 1];                                                              \
+        for (uint64_t done = 0; done < reads; done += RUN) {                                       \
+            for (uint32_t i = 0; i <= RUN; i++)                                                    \
+                run[i] = read;                                                                     \
+            for (uint32_t i = 0; i < RUN && done + i < reads; i++)                                 \
+                count_distance(d, run[i + 1] - run[i]);                                            \
         }                                                                                          \
     }
 DISTANCES(distances_libc, libc_ns())
