@@ -251,21 +251,31 @@ def verdicts(report):
 # ---- Printing --------------------------------------------------------------------------------
 
 
+SOURCES = ["kernel-page", "timekeep", "vdso", "syscall", "libc"]
+
+
 def print_choice(info):
-    print(f"fastclock {info['version']}: source {info['source']}", end="")
-    print(f", layout {info['layout']}" if info["layout"] else "", end="")
-    if info["proof_rounds"]:
-        print(f", proved by {info['proof_rounds']} readings bracketed by system calls", end="")
-    print()
+    """The source in use, why it is that one, and why not an earlier or a wished one."""
+    source, asked = info["source"], os.environ.get("FASTCLOCK_SOURCE", "")
+    layout = f", page layout {info['layout']}" if info["layout"] else ""
+    print(f"fastclock {info['version']}: source {source}{layout}")
     if info["wanted_reason"]:
-        value = os.environ.get("FASTCLOCK_SOURCE", "")
-        print(f"  FASTCLOCK_SOURCE={value} is not followed: {info['wanted_reason']}")
+        print(f"  FASTCLOCK_SOURCE={asked} is not followed: {info['wanted_reason']}")
     elif info["wanted"] != "auto":
-        print(f"  asked for by FASTCLOCK_SOURCE: {os.environ.get('FASTCLOCK_SOURCE', '')}")
-    for source, reason in info["refused"].items():
-        if source != info["source"] and reason:
-            print(f"  {source}: {reason}")
-    if info["serving"] != info["source"]:
+        print(f"  FASTCLOCK_SOURCE asks for {asked}")
+    before = SOURCES[: SOURCES.index(source)] if source in SOURCES else SOURCES
+    for other in SOURCES:
+        if other in before or (other == info["wanted"] and other != source):
+            print(f"  {other}: {info['refused'][other]}")
+    if info["proof_rounds"]:
+        first = "the first in the order, and " if not before else ""
+        print(
+            f"  {source}: {first}proved by {info['proof_rounds']} readings,"
+            " each of which lay between two system calls"
+        )
+    elif source in SOURCES:
+        print(f"  {source}: serves")
+    if info["serving"] != source:
         print(f"  at this moment {info['serving']} answers: {info['serving_reason']}")
     if info["coarse_serving"] != info["serving"]:
         print(f"  the coarse clocks are answered by {info['coarse_serving']}")
