@@ -481,7 +481,13 @@ static const unsigned char *real_block(const struct fc_kernel_page *page,
         return NULL;
     block = atomic_load_explicit(&page->first, memory_order_relaxed);
     *namespaced = in_namespace(block);
-    return *namespaced ? block + real_page(*layout) : block;
+    if (!*namespaced)
+        return block;
+    block += real_page(*layout);
+    return (atomic_load_explicit(&page->proved, memory_order_relaxed) & FC_WAYS_NAMESPACE) ||
+                   fc_sys_readable(block)
+               ? block
+               : NULL;
 }
 
 bool fc_kernel_page_mode(const struct fc_kernel_page *page, int32_t *mode, bool *namespaced) {

@@ -35,10 +35,10 @@ static uint32_t page_bit(uint32_t clock) {
 static COLD bool read_slower(uint32_t chosen, uint32_t clock, bool ordered,
                              struct fc_reading *out) {
     if (chosen & page_bit(clock)) {
-        const uint32_t before = atomic_load_explicit(&fc_page.proved, memory_order_relaxed);
         const int32_t reason = fc_kernel_page_read(&fc_page, clock, ordered, out);
-        if (atomic_load_explicit(&fc_page.proved, memory_order_relaxed) != before)
-            fc_choice_show(); /* a way was proved that the view may show from now on */
+        /* A way may have been proved that the view shows from now on; or this is the child of a
+         * fork amid a change of the view. */
+        fc_choice_show();
         if (reason == FC_REASON_NONE)
             return true;
         atomic_fetch_add_explicit(&slow_reads, 1, memory_order_relaxed);
@@ -167,14 +167,11 @@ int32_t fc_fill_ns(int32_t clock, uint64_t *out, uint64_t count) {
 
 #ifdef FC_MODE_COUNTER_
 
-/* Before the first choice nobody has asked yet whether the counter may be read. */
+/* Nobody may have asked yet whether the counter may be read. */
 #define DEFINE_TICKS(name, counter, ordered)                                                       \
     uint64_t(name)(void) {                                                                         \
-        if (__builtin_expect(!fc_view_counter(), 0)) {                                             \
-            fc_choice();                                                                           \
-            if (!fc_view_counter())                                                                \
-                return count_slow(FC_RAW, ordered);                                                \
-        }                                                                                          \
+        if (__builtin_expect(!fc_view_counter(), 0) && !fc_choice_counter())                       \
+            return count_slow(FC_RAW, ordered);                                                    \
         return counter();                                                                          \
     }
 

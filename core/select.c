@@ -27,34 +27,63 @@ static atomic_int wanted = FC_SOURCE_AUTO, wanted_reason, reasons[8];
 /* ---- Showing ----------------------------------------------------------------------------------
  */
 
-static atomic_bool counter_allowed;
+/* Why the counter may not be read, FC_REASON_NONE if it may. Asked only when it matters, so that a
+ * source that needs no counter needs no such system call. */
+enum { UNASKED = -1 };
+static atomic_int counter = UNASKED;
 
-static uint32_t to_show(void) {
-    const uint32_t chosen = atomic_load(&choice);
+static uint32_t to_show(uint32_t chosen) {
     const uint32_t proved = atomic_load(&fc_page.proved);
     uint32_t show = 0;
     if ((chosen & FC_CHOICE_PAGE_FINE) && (proved & FC_WAY_COUNTER))
         show |= FC_SHOW_FINE;
     if ((chosen & FC_CHOICE_PAGE_COARSE) && (proved & FC_WAY_COARSE))
         show |= FC_SHOW_COARSE;
-    if (atomic_load(&counter_allowed))
+    if (atomic_load(&counter) == FC_REASON_NONE)
         show |= FC_SHOW_COUNTER;
     return show;
 }
 
 /* Whoever stores last looks once more, so that the view agrees with the choice in the end, however
  * many threads and handlers do this at once. */
-void fc_choice_show(void) {
+static void show_choice(void) {
+    const unsigned char *first;
     uint32_t show;
     do {
-        show = to_show();
+        first = atomic_load(&fc_page.first);
+        show = to_show(atomic_load(&choice));
         fc_view_set(&fc_page, show);
-    } while (to_show() != show);
+    } while (to_show(atomic_load(&choice)) != show || atomic_load(&fc_page.first) != first);
+}
+
+void fc_choice_show(void) {
+    if (fc_view_shown() != to_show(atomic_load(&choice)))
+        show_choice();
 }
 
 void fc_choice_refuse_counter(void) {
-    atomic_store(&counter_allowed, false);
+    atomic_store(&counter, FC_REASON_COUNTER_STUCK);
     fc_choice_show();
+}
+
+static int32_t ask_for_counter(void) {
+    const int32_t allowed = fc_sys_counter_allowed();
+    const int32_t reason = allowed == 1   ? FC_REASON_NONE
+                           : allowed == 0 ? FC_REASON_COUNTER_DISABLED
+                                          : FC_REASON_COUNTER_UNCERTAIN;
+    atomic_store(&counter, reason);
+    return reason;
+}
+
+static int32_t counter_reason(void) {
+    const int32_t reason = atomic_load(&counter);
+    return reason == UNASKED ? ask_for_counter() : reason;
+}
+
+bool fc_choice_counter(void) {
+    const bool allowed = fc_choice() && counter_reason() == FC_REASON_NONE;
+    fc_choice_show();
+    return allowed;
 }
 
 /* ---- The sources ------------------------------------------------------------------------------
@@ -105,28 +134,18 @@ static int32_t open_syscall(void) {
     return FC_REASON_NONE;
 }
 
-static int32_t open_libc(int32_t counter) {
+static int32_t open_libc(void) {
     struct fc_reading reading;
 #ifdef FASTCLOCK_NO_LIBC
     /* What the C library would call; a read of a disabled counter would kill. */
-    if (counter == FC_REASON_NONE)
+    if (counter_reason() == FC_REASON_NONE)
         fc_vdso_open();
-#else
-    (void)counter;
 #endif
     return fc_libc_gettime(FC_REALTIME, &reading) ? FC_REASON_NONE : FC_REASON_REFUSED;
 }
 
 /* ---- Choosing ---------------------------------------------------------------------------------
  */
-
-static int32_t counter_reason(void) {
-    const int32_t allowed = fc_sys_counter_allowed();
-    atomic_store(&counter_allowed, allowed == 1);
-    if (allowed == 1)
-        return FC_REASON_NONE;
-    return allowed == 0 ? FC_REASON_COUNTER_DISABLED : FC_REASON_COUNTER_UNCERTAIN;
-}
 
 static int32_t note(int32_t source, int32_t reason) {
     atomic_store_explicit(&reasons[source], reason, memory_order_relaxed);
@@ -135,22 +154,24 @@ static int32_t note(int32_t source, int32_t reason) {
 
 /* Opens one source. Returns what of the choice word it earns: its own number if it serves, and what
  * the page gives even if it does not. */
-static uint32_t open_source(int32_t source, int32_t counter) {
+static uint32_t open_source(int32_t source) {
     switch (source) {
     case FC_SOURCE_KERNEL_PAGE:
-        if (note(source, fc_kernel_page_open(&fc_page, counter == FC_REASON_NONE)))
+        if (note(source, fc_kernel_page_open(&fc_page, counter_reason() == FC_REASON_NONE)))
             return 0;
-        if (note(source, counter))
+        if (note(source, counter_reason()))
             return FC_CHOICE_PAGE_COARSE;
         return (uint32_t)source | FC_CHOICE_PAGE_FINE | FC_CHOICE_PAGE_COARSE;
     case FC_SOURCE_TIMEKEEP: note(source, FC_REASON_NO_PAGE); return 0;
     case FC_SOURCE_VDSO:
         /* The vDSO's own read of a disabled counter would kill. */
-        if (counter != FC_REASON_NONE)
+        if (counter_reason() != FC_REASON_NONE)
             fc_vdso_close();
-        return note(source, counter ? counter : fc_vdso_open()) ? 0 : (uint32_t)source;
+        return note(source, counter_reason() ? counter_reason() : fc_vdso_open())
+                   ? 0
+                   : (uint32_t)source;
     case FC_SOURCE_SYSCALL: return note(source, open_syscall()) ? 0 : (uint32_t)source;
-    default: return note(source, open_libc(counter)) ? 0 : (uint32_t)source;
+    default: return note(source, open_libc()) ? 0 : (uint32_t)source;
     }
 }
 
@@ -172,19 +193,21 @@ static int32_t next_source(int32_t refused) {
 
 /* Goes through the sources from `first` on; with `alone`, no further. */
 static uint32_t choose(int32_t first, bool alone) {
-    const int32_t counter = counter_reason();
     int32_t source = first == FC_SOURCE_AUTO ? FC_SOURCE_KERNEL_PAGE : first;
     uint32_t earned = 0;
     fc_ticks_forget();
+    if (first == FC_SOURCE_SYSCALL || first == FC_SOURCE_LIBC)
+        atomic_store(&counter, UNASKED);
+    else
+        ask_for_counter(); /* anew, as it can be forbidden at any time */
     while (source != FC_SOURCE_NONE) {
-        earned |= open_source(source, counter);
+        earned |= open_source(source);
         if ((earned & FC_CHOICE_SOURCE) || alone)
             break;
         source = next_source(source);
     }
     /* The page stands back at times, and then the vDSO answers. */
-    if ((earned & FC_CHOICE_SOURCE) == FC_SOURCE_KERNEL_PAGE &&
-        open_source(FC_SOURCE_VDSO, counter) != 0)
+    if ((earned & FC_CHOICE_SOURCE) == FC_SOURCE_KERNEL_PAGE && open_source(FC_SOURCE_VDSO) != 0)
         note(FC_SOURCE_VDSO, FC_REASON_NOT_TRIED);
     return earned;
 }
@@ -228,9 +251,12 @@ int32_t fc_init(void) {
         forget_reasons();
         none = chosen;
         chosen = choose(asked, false) | FC_CHOICE_MADE;
+        /* The view before the choice: a child that another thread forks in between either chooses
+         * anew or has both. */
+        fc_view_set(&fc_page, to_show(chosen));
         /* Only over what was there: a choice that another thread asked for meanwhile stands. */
         atomic_compare_exchange_strong(&choice, &none, chosen);
-        fc_choice_show();
+        show_choice();
         chosen = atomic_load(&choice);
     }
     return chosen & FC_CHOICE_SOURCE ? 0 : -ENOTSUP;
@@ -245,24 +271,34 @@ uint32_t fc_choice(void) {
     return chosen;
 }
 
+/* Whether a source that was chosen before can go on, as far as the counter is concerned. */
+static bool still_stands(int32_t source) {
+    return (source != FC_SOURCE_KERNEL_PAGE && source != FC_SOURCE_VDSO) ||
+           counter_reason() == FC_REASON_NONE;
+}
+
 int32_t fc_select(int32_t source) {
     uint32_t earned;
+    int32_t former, result = 0;
     if (source != FC_SOURCE_AUTO && (source < FC_SOURCE_KERNEL_PAGE || source > FC_SOURCE_LIBC))
         return -EINVAL;
-    fc_choice();
+    former = (int32_t)(fc_choice() & FC_CHOICE_SOURCE);
     if (source == FC_SOURCE_AUTO)
         forget_reasons();
     earned = choose(source, source != FC_SOURCE_AUTO);
-    /* A page that refuses only its counter keeps the coarse clocks, by system call for the rest. */
     if (!(earned & FC_CHOICE_SOURCE)) {
-        fc_choice_show();
-        return -ENOTSUP;
+        result = -ENOTSUP;
+        /* What was just refused cannot stand, nor can what reads a counter that was forbidden. */
+        if (source == FC_SOURCE_AUTO || source == former || !still_stands(former))
+            earned = choose(FC_SOURCE_AUTO, false);
+    } else {
+        atomic_store(&wanted, source);
+        atomic_store(&wanted_reason, FC_REASON_NONE);
     }
-    atomic_store(&wanted, source);
-    atomic_store(&wanted_reason, FC_REASON_NONE);
-    atomic_store(&choice, earned | FC_CHOICE_MADE);
-    fc_choice_show();
-    return 0;
+    if (result == 0 || (earned & FC_CHOICE_SOURCE))
+        atomic_store(&choice, earned | FC_CHOICE_MADE);
+    show_choice();
+    return result;
 }
 
 /* ---- Telling ----------------------------------------------------------------------------------
@@ -326,7 +362,7 @@ int32_t fc_get_info(struct fc_info *info, uint32_t size) {
     layout = atomic_load_explicit(&fc_page.layout, memory_order_acquire);
     if (layout)
         memcpy(all.layout, layout->name, sizeof all.layout);
-    all.counter = fc_view_counter();
+    all.counter = fc_choice_counter();
     all.tai_offset_s = tai_offset_s();
     all.proof_rounds = all.source == FC_SOURCE_KERNEL_PAGE ? fc_kernel_page_rounds(&fc_page) : 0;
     all.counter_hz = fc_ticks_hz_known();

@@ -23,8 +23,12 @@ uint32_t fc_choice(void);
 /* The kernel's page, of which a choice says whether it is read. */
 extern struct fc_kernel_page fc_page;
 
-/* Turns the inlined reads to what is chosen and proved; to be called when either has changed. */
+/* Turns the inlined reads to what is chosen and proved, if they are not; to be called when either
+ * may have changed. */
 void fc_choice_show(void);
+
+/* Whether the counter may be read, for its own sake: asks the kernel if nobody has. */
+bool fc_choice_counter(void);
 
 /* Takes the counter out of use for fc_ticks: it turned out to have no rate. */
 void fc_choice_refuse_counter(void);

@@ -5,7 +5,6 @@
 #include <fastclock.h>
 
 #include "select.h"
-#include "view.h"
 
 static const uint64_t ns_per_s = 1000000000;
 
@@ -89,8 +88,7 @@ static uint64_t kernel_scale(void) {
 
 static uint64_t known_scale(void) {
     uint64_t s;
-    fc_choice();
-    if (!fc_view_counter())
+    if (!fc_choice_counter())
         return pack(1, 0); /* the ticks are nanoseconds */
     s = atomic_load_explicit(&scale, memory_order_relaxed);
     if (!s) {

@@ -258,6 +258,22 @@ static int32_t proof_read(const void *source, uint32_t clock, struct fc_reading 
                                                                      : FC_REASON_NO_SYMBOL;
 }
 
+/* The functions read the time page, which lies before them, and would fault in a process that has
+ * unmapped it. Elsewhere the kernel may keep it in another place. */
+static bool has_time_page(uintptr_t image) {
+#if defined(__x86_64__) || defined(__i386__) || defined(__aarch64__)
+    enum { PAGES_MAX = 8 }; /* today's kernels map six there, some of them absent */
+    const uintptr_t page_size = getauxval(AT_PAGESZ);
+    for (uintptr_t i = 1; i <= PAGES_MAX; i++)
+        if (fc_sys_readable((const void *)(image - i * page_size)))
+            return true;
+    return false;
+#else
+    (void)image;
+    return true;
+#endif
+}
+
 int32_t fc_vdso_open(void) {
     enum { ROUNDS = 4 };
     const uintptr_t address = getauxval(AT_SYSINFO_EHDR);
@@ -267,6 +283,8 @@ int32_t fc_vdso_open(void) {
     int32_t reason;
     if (!address)
         return FC_REASON_NO_VDSO;
+    if (!has_time_page(address))
+        return FC_REASON_NO_VVAR;
     size = image_size(image);
     offset = fc_elf_find(image, size, gettime_names);
     if (!offset)

@@ -143,7 +143,8 @@ int32_t fc_init(void);
  * was restored from a checkpoint. Reads in other threads go on meanwhile.
  * source: one of enum fc_source but FC_SOURCE_NONE.
  * Returns 0 if that source serves now; -EINVAL for a number that is no source; -ENOTSUP if it was
- * refused, in which case the former choice stands and fc_get_info says why. */
+ * refused: then the former choice stands, unless it was the very one, or needs a counter that has
+ * been forbidden since, and the next source that serves takes its place. fc_get_info says why. */
 int32_t fc_select(int32_t source);
 
 /* What fc_get_info tells. */
