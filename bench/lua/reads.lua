@@ -33,9 +33,10 @@ end
 
 local version = _VERSION:match "%d%.%d"
 local is_luajit = type(jit) == "table"
-local tree = (arg[0]:match "^(.*/)" or "./") .. "../../build/lua/" .. (is_luajit and "luajit" or version)
-package.path = tree .. "/share/lua/" .. version .. "/?.lua;" .. package.path
-package.cpath = tree .. "/lib/lua/" .. version .. "/?.so;" .. tree .. "/probe/?.so;" .. package.cpath
+local folder = arg[0]:match "^(.*/)" or "./"
+local tree = folder .. "../../build/lua/" .. (is_luajit and "luajit" or version)
+package.path = ("%s/share/lua/%s/?.lua;%s"):format(tree, version, package.path)
+package.cpath = ("%s/lib/lua/%s/?.so;%s/probe/?.so;%s"):format(tree, version, tree, package.cpath)
 
 local fastclock = require "fastclock"
 local probe = require "probe"
@@ -82,7 +83,8 @@ row("fastclock ordered", matching, "read()", fastclock.monotonic_ns)
 row("fastclock relaxed", matching, "read()", fastclock.relaxed.monotonic_ns)
 row("fastclock coarse", matching, "read()", fastclock.monotonic_coarse_ns)
 row("fastclock ordered, seconds", matching, "sum = sum + read()", fastclock.monotonic)
-row("fastclock ordered, pair", matching, "local s, ns = read() sum = sum + s + ns", fastclock.monotonic_pair)
+row("fastclock ordered, pair", matching, "local s, ns = read() sum = sum + s + ns",
+    fastclock.monotonic_pair)
 
 -- Measuring
 

@@ -6,18 +6,18 @@
 --     local before = fastclock.monotonic_ns()
 --
 -- Reads, each in three forms: NAME_ns() a count of nanoseconds, NAME() seconds as a float,
--- NAME_pair() seconds and nanoseconds, both exact everywhere. NAME is one of: time and realtime (one
--- clock, two names), monotonic and perf_counter (one clock, two names), raw, boottime, tai, and
--- time_coarse, monotonic_coarse for the values at the kernel's last tick. vtime64() is
+-- NAME_pair() seconds and nanoseconds, both exact everywhere. NAME is one of: time and realtime
+-- (one clock, two names), monotonic and perf_counter (one clock, two names), raw, boottime, tai,
+-- and time_coarse, monotonic_coarse for the values at the kernel's last tick. vtime64() is
 -- realtime_ns() by its old name. The table `relaxed` has the reads without a fence, half the cost,
--- under the same names: time, realtime, monotonic, perf_counter, raw. A relaxed reading may be early
--- by the depth of the pipeline, and two threads that hand readings to each other may see them out of
--- order.
+-- under the same names: time, realtime, monotonic, perf_counter, raw. A relaxed reading may be
+-- early by the depth of the pipeline, and two threads that hand readings to each other may see them
+-- out of order.
 --
 -- What a count is: an integer in Lua 5.3 and later; an int64_t cdata in LuaJIT, whose differences
--- may be negative (tonumber() makes a number of one); a number in Lua 5.1 and 5.2, which is exact to
--- 2^53: for monotonic_ns() 104 days after boot, for realtime_ns() no longer, it is then off by up to
--- 128 ns. Counts of realtime fit until the year 2262.
+-- may be negative (tonumber() makes a number of one); a number in Lua 5.1 and 5.2, which is exact
+-- to 2^53. That is 104 days after boot for monotonic_ns(); realtime_ns() is beyond it, and off by
+-- up to 128 ns there. Counts of realtime fit until the year 2262.
 --
 -- A read raises an error, with the reason, where no source serves; it never invents a time. All
 -- functions may be called from any coroutine; threads with a Lua state each share one choice of
@@ -42,8 +42,8 @@ fastclock.vtime64 = fastclock.realtime_ns
 -- The functions of abi.h by LuaJIT's FFI, as fastclock.lib.fc_monotonic_ns(); nil elsewhere.
 fastclock.lib = backend.lib
 
--- ticks(), ticks_ordered(): the processor's counter, a count as above; nanoseconds of `raw` where it
--- may not be read.
+-- ticks(), ticks_ordered(): the processor's counter, a count as above; nanoseconds of `raw` where
+-- it may not be read.
 -- ticks_hz(): ticks a second; measured, which takes about 20 ms, where the kernel does not tell.
 -- ticks_to_ns(ticks): a difference of ticks in nanoseconds, rounded down; ticks from 0 to 2^63 - 1.
 -- getcpu(): the processor and the NUMA node that this thread is on, as two numbers.

@@ -106,7 +106,8 @@ end
 
 local int64 = ffi.typeof "int64_t"
 local uint64 = ffi.typeof "uint64_t"
-local ticks, ticks_ordered = ffi.cast(signed_read, C.fc_ticks), ffi.cast(signed_read, C.fc_ticks_ordered)
+local ticks = ffi.cast(signed_read, C.fc_ticks)
+local ticks_ordered = ffi.cast(signed_read, C.fc_ticks_ordered)
 
 function core.ticks()
     local count = ticks()
