@@ -51,7 +51,8 @@ FC_INLINE_ int fc_pvclock_(const void *page, bool ordered, uint64_t *cycles) {
     for (int looks = 0; looks < FC_PV_LOOKS_MAX; looks++) {
         const uint32_t version = fc_load_sequence_(p + FC_PVCLOCK_VERSION);
         const uint8_t flags = __atomic_load_n(p + FC_PVCLOCK_FLAGS, __ATOMIC_RELAXED);
-        const int shift = (int8_t)__atomic_load_n(p + FC_PVCLOCK_SHIFT, __ATOMIC_RELAXED);
+        const int8_t shift =
+            __atomic_load_n((const int8_t *)p + FC_PVCLOCK_SHIFT, __ATOMIC_RELAXED);
         const uint64_t mult = fc_load32_(p + FC_PVCLOCK_MULT);
         const uint64_t system_time = fc_load64_(p + FC_PVCLOCK_SYSTEM_TIME);
         const uint64_t timestamp = fc_load64_(p + FC_PVCLOCK_TIMESTAMP);
