@@ -302,6 +302,13 @@ int32_t fc_vdso_open(void) {
     return FC_REASON_NONE;
 }
 
+uintptr_t fc_vdso_function(const char *const *names) {
+    const uintptr_t address = getauxval(AT_SYSINFO_EHDR);
+    const unsigned char *image = (const unsigned char *)address;
+    const size_t offset = address ? fc_elf_find(image, image_size(image), names) : 0;
+    return offset ? address + offset : 0;
+}
+
 void fc_vdso_close(void) {
     atomic_store_explicit(&gettime, NULL, memory_order_relaxed);
     atomic_store_explicit(&getres, NULL, memory_order_relaxed);
@@ -318,6 +325,11 @@ bool fc_vdso_getres(int32_t clock, struct fc_reading *out) {
 #else
 
 #include <fastclock.h>
+
+uintptr_t fc_vdso_function(const char *const *names) {
+    (void)names;
+    return 0;
+}
 
 size_t fc_elf_find(const unsigned char *image, size_t size, const char *const *names) {
     (void)image;

@@ -29,4 +29,7 @@ bool fc_vdso_getres(int32_t clock, struct fc_reading *out);
 
 #pragma GCC visibility pop
 
+/* The address of the first of `names` (ended by NULL) in this process's vDSO, or 0. Not proved. */
+uintptr_t fc_vdso_function(const char *const *names);
+
 #endif
