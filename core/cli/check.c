@@ -235,8 +235,8 @@ static void print_histogram(const struct worker *sum) {
         const double part = (double)sum->powers[power] / (double)count;
         if (!sum->powers[power])
             continue;
-        printf("  %10" PRIu64 " to %10" PRIu64 " ns %12" PRIu64 " %8.4f %% ",
-               power_start(power), power_end(power), sum->powers[power], 100 * part);
+        printf("  %10" PRIu64 " to %10" PRIu64 " ns %12" PRIu64 " %8.4f %% ", power_start(power),
+               power_end(power), sum->powers[power], 100 * part);
         for (int i = 0; i < (int)(part * 30 + .5); i++)
             putchar('#');
         putchar('\n');

@@ -214,6 +214,13 @@ struct __attribute__((aligned(32))) sequence {
     uint64_t start, length, abort;
 };
 
+/* A function that holds global labels may exist once only. */
+#if defined(__clang__)
+#define ONCE __attribute__((noinline))
+#else
+#define ONCE __attribute__((noinline, noclone))
+#endif
+
 /* Number and counter in one sequence from NAME_begin to NAME_end. A program that the kernel has
  * interrupted there goes on at NAME_abort, which starts over; the four bytes before that are the
  * signature under which the C library registered. `number` is an instruction that leaves the number
@@ -222,7 +229,7 @@ struct __attribute__((aligned(32))) sequence {
     extern const char name##_begin[] __attribute__((visibility("hidden")));                        \
     extern const char name##_end[] __attribute__((visibility("hidden")));                          \
     extern const char name##_abort[] __attribute__((visibility("hidden")));                        \
-    static __attribute__((noinline, noclone)) uint64_t kernel_##name(void) {                       \
+    static ONCE uint64_t kernel_##name(void) {                                                     \
         static struct sequence sequence;                                                           \
         struct table_register table;                                                               \
         uint32_t low, high, n;                                                                     \

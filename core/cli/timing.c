@@ -238,7 +238,7 @@ static int run(struct cli_args *args) {
         cli_error(args, "no source of time serves; see fastclock info");
         return CLI_UNAVAILABLE;
     }
-    results = calloc(clock_count * LOOP_WAYS * loops, sizeof *results);
+    results = calloc((size_t)clock_count * LOOP_WAYS * (size_t)loops, sizeof *results);
     if (!results || !measure_columns(clocks, clock_count, cells)) {
         cli_error(args, "no memory");
         free(results);
