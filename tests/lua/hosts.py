@@ -173,7 +173,11 @@ class Nginx(Server):
             return
         with tempfile.TemporaryDirectory(prefix="fastclock-lua-", dir=BUILD) as folder:
             os.chmod(folder, 0o777)  # for the user that apt downloads as
-            subprocess.run(["apt-get", "download", "-q", *cls.PACKAGES], cwd=folder, check=True)
+            download = ["apt-get", "download", "-q", *cls.PACKAGES]
+            if subprocess.run(download, cwd=folder).returncode != 0:
+                # The lists of packages are missing or old.
+                subprocess.run(["apt-get", "update", "-q"], check=True)
+                subprocess.run(download, cwd=folder, check=True)
             root = Path(folder) / "root"
             for package in Path(folder).glob("*.deb"):
                 subprocess.run(["dpkg", "-x", str(package), str(root)], check=True)
