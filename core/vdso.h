@@ -27,9 +27,9 @@ void fc_vdso_close(void);
 bool fc_vdso_gettime(int32_t clock, struct fc_reading *out);
 bool fc_vdso_getres(int32_t clock, struct fc_reading *out);
 
-#pragma GCC visibility pop
-
 /* The address of the first of `names` (ended by NULL) in this process's vDSO, or 0. Not proved. */
 uintptr_t fc_vdso_function(const char *const *names);
+
+#pragma GCC visibility pop
 
 #endif
