@@ -388,13 +388,14 @@ def plot(report, path):
     left.set_xscale("log")
     left.set_xlabel("cost of one read, ns")
     left.legend()
+    bins = [2 ** (power / 2) for power in range(-4, 42)]  # to 2^20 ns, where the last one begins
     for d in report["distances"]:
         xs, counts = zip(*d["histogram"])
         name = f"{d['name']}: p50 {d['p50_ns']}, p99 {d['p99_ns']}, largest {d['max_ns']} ns"
-        right.step([max(x, 0.5) for x in xs], counts, where="mid", label=name)
+        right.hist([max(x, 0.5) for x in xs], bins, weights=counts, histtype="step", label=name)
     right.set_xscale("log")
     right.set_yscale("log")
-    right.set_xlabel("distance of one read from the one before, ns")
+    right.set_xlabel("distance of one read from the one before, ns (the last bar: that and more)")
     right.set_ylabel("reads")
     right.legend()
     figure.suptitle(machine_line(report["machine"]), fontsize=8, wrap=True)
