@@ -106,17 +106,18 @@ static bool has_shape(const unsigned char *block, const struct fc_layout *layout
 static bool matches(const unsigned char *block, const struct fc_layout *layout) {
     for (int look = 0; look < LOOKS_MAX; look++) {
         const uint32_t sequence = fc_load_sequence_(block);
+        const uint32_t raw_sequence = fc_load_sequence_(block + layout->raw);
         struct fc_reading now;
         bool shaped;
-        if (sequence & 1) {
+        /* Both blocks are written together, so that their sequences are equal too, except for the
+         * moment when the writer has let go of the first and not yet of the other. */
+        if ((sequence & 1) || raw_sequence + 1 == sequence) {
             pause_briefly();
             continue;
         }
         if (fc_sys_gettime(FC_REALTIME_COARSE, &now) < 0)
             return false;
-        /* Both blocks are written together, so that their sequences are equal too. */
-        shaped = fc_load32_(block + layout->raw + FC_BLOCK_SEQUENCE_) == sequence &&
-                 has_shape(block, layout, now.sec);
+        shaped = raw_sequence == sequence && has_shape(block, layout, now.sec);
         if (!fc_sequence_moved_(block, sequence))
             return shaped;
     }

@@ -52,17 +52,22 @@ static struct {
     int failed, passed, cannot;
 } check_state_;
 
-/* Ends the claim in its child: 0, CHECK_FAILED or CHECK_CANNOT. */
-__attribute__((noreturn, format(printf, 4, 5))) static inline void
-check_end_claim_(int status, const char *file, int line, const char *format, ...) {
-    char text[1024];
-    int length = snprintf(text, sizeof text, "    %s:%d: ", file, line);
+/* Ends the claim in its child: 0, CHECK_FAILED or CHECK_CANNOT. `expression`: what did not hold. */
+__attribute__((noreturn, format(printf, 5, 6))) static inline void
+check_end_claim_(int status, const char *file, int line, const char *expression, const char *format,
+                 ...) {
+    enum { SIZE = 1024 };
+    char text[SIZE + 1];
     va_list arguments;
-    va_start(arguments, format);
-    length += vsnprintf(text + length, sizeof text - (size_t)length - 1, format, arguments);
-    va_end(arguments);
-    if (length > (int)sizeof text - 2)
-        length = (int)sizeof text - 2;
+    int length =
+        snprintf(text, SIZE, "    %s:%d: %s%s", file, line, expression, *expression ? ": " : "");
+    if (length < SIZE) {
+        va_start(arguments, format);
+        length += vsnprintf(text + length, (size_t)(SIZE - length), format, arguments);
+        va_end(arguments);
+    }
+    if (length > SIZE - 1)
+        length = SIZE - 1;
     text[length++] = '\n';
     if (write(STDOUT_FILENO, text, (size_t)length) < 0)
         status = CHECK_FAILED;
@@ -70,25 +75,25 @@ check_end_claim_(int status, const char *file, int line, const char *format, ...
 }
 
 /* Fails the claim, with a sentence that holds the values. */
-#define FAIL(...) check_end_claim_(CHECK_FAILED, __FILE__, __LINE__, __VA_ARGS__)
+#define FAIL(...) check_end_claim_(CHECK_FAILED, __FILE__, __LINE__, "", __VA_ARGS__)
 
 /* Fails the claim unless the condition holds. */
 #define CHECK(condition, ...)                                                                      \
     do {                                                                                           \
         if (!(condition))                                                                          \
-            FAIL(#condition ": " __VA_ARGS__);                                                     \
+            check_end_claim_(CHECK_FAILED, __FILE__, __LINE__, #condition, __VA_ARGS__);           \
     } while (0)
 
 /* A step that has to work for the claim to be tried at all. */
 #define MUST(call)                                                                                 \
     do {                                                                                           \
         if ((call) < 0)                                                                            \
-            FAIL(#call ": %s", strerror(errno));                                                   \
+            check_end_claim_(CHECK_FAILED, __FILE__, __LINE__, #call, "%s", strerror(errno));      \
     } while (0)
 
 /* The claim cannot be tried in this build or on this machine, for a reason that is printed and
  * counted. Not for want of privileges: the tests run as root. */
-#define CANNOT(...) check_end_claim_(CHECK_CANNOT, __FILE__, __LINE__, __VA_ARGS__)
+#define CANNOT(...) check_end_claim_(CHECK_CANNOT, __FILE__, __LINE__, "", __VA_ARGS__)
 
 /* How often a claim repeats something: `rounds`, fewer under a sanitizer, or scaled by the
  * environment variable FASTCLOCK_TEST_PERCENT for machines that are emulated. */
