@@ -54,7 +54,7 @@ static void calm(void) {
 }
 
 static int handled_enough(void) {
-    return (uint64_t)atomic_load(&handled) >= check_rounds(10000);
+    return (uint64_t)atomic_load(&handled) >= check_rounds(5000);
 }
 
 static void reads_are_right_in_a_storm(const void *argument) {
@@ -68,7 +68,7 @@ static void reads_are_right_in_a_storm(const void *argument) {
 /* The storm is on before anything was chosen; the handler may be the one who chooses. */
 static void first_read_is_right_in_a_storm(const void *argument) {
     (void)argument;
-    for (uint64_t i = 0; i < check_rounds(400); i++) {
+    for (uint64_t i = 0; i < check_rounds(200); i++) {
         const pid_t pid = fork();
         MUST(pid);
         if (pid == 0) {
