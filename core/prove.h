@@ -21,6 +21,11 @@ typedef int32_t fc_proof_read(const void *source, uint32_t clock, struct fc_read
 int32_t fc_prove(fc_proof_read *read, const void *source, const uint8_t *clocks, uint32_t count,
                  uint32_t rounds);
 
+/* The same for a source that follows the kernel's clocks instead of being them: a reading may lie
+ * up to `tolerance_ns` outside its bracket. */
+int32_t fc_prove_within(fc_proof_read *read, const void *source, const uint8_t *clocks,
+                        uint32_t count, uint32_t rounds, uint64_t tolerance_ns);
+
 /* The clocks of enum fc_clock, in two groups. */
 enum { FC_FINE_COUNT = 5, FC_COARSE_COUNT = 2 };
 extern const uint8_t fc_fine_clocks[FC_FINE_COUNT];

@@ -9,6 +9,7 @@
 #include <fastclock.h>
 
 #include "select.h"
+#include "timekeep.h"
 #include "vdso.h"
 #include "view.h"
 
@@ -32,6 +33,20 @@ static uint32_t page_bit(uint32_t clock) {
                                                                        : FC_CHOICE_PAGE_FINE;
 }
 
+/* Where the timekeep page stands back, the kernel's answer must not be earlier than what the page
+ * has told before. */
+static COLD bool read_timekeep(uint32_t clock, bool ordered, struct fc_reading *out) {
+    const int32_t reason = fc_timekeep_read(clock, ordered, out);
+    fc_choice_show(); /* the timehands in force may be another one now */
+    if (reason == FC_REASON_NONE)
+        return true;
+    atomic_fetch_add_explicit(&slow_reads, 1, memory_order_relaxed);
+    if (!fc_vdso_gettime((int32_t)clock, out) && fc_sys_gettime((int32_t)clock, out) < 0)
+        return false;
+    fc_timekeep_lift(clock, out);
+    return true;
+}
+
 static COLD bool read_slower(uint32_t chosen, uint32_t clock, bool ordered,
                              struct fc_reading *out) {
     if (chosen & page_bit(clock)) {
@@ -44,6 +59,7 @@ static COLD bool read_slower(uint32_t chosen, uint32_t clock, bool ordered,
         atomic_fetch_add_explicit(&slow_reads, 1, memory_order_relaxed);
     }
     switch (chosen & FC_CHOICE_SOURCE) {
+    case FC_SOURCE_TIMEKEEP: return read_timekeep(clock, ordered, out);
     case FC_SOURCE_KERNEL_PAGE:
     case FC_SOURCE_VDSO:
         if (fc_vdso_gettime((int32_t)clock, out))

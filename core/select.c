@@ -13,6 +13,7 @@
 
 #include "read.h"
 #include "text.h"
+#include "timekeep.h"
 #include "ticks.h"
 #include "vdso.h"
 #include "view.h"
@@ -41,23 +42,34 @@ static uint32_t to_show(uint32_t chosen) {
         show |= FC_SHOW_COARSE;
     if (atomic_load(&counter) == FC_REASON_NONE)
         show |= FC_SHOW_COUNTER;
+    if ((chosen & FC_CHOICE_SOURCE) == FC_SOURCE_TIMEKEEP)
+        show |= FC_SHOW_TIMEKEEP;
     return show;
+}
+
+static const struct fc_timekeep_hands *hands_to_show(uint32_t chosen) {
+    return (chosen & FC_CHOICE_SOURCE) == FC_SOURCE_TIMEKEEP ? fc_timekeep_shown() : NULL;
 }
 
 /* Whoever stores last looks once more, so that the view agrees with the choice in the end, however
  * many threads and handlers do this at once. */
 static void show_choice(void) {
+    const struct fc_timekeep_hands *hands;
     const unsigned char *first;
     uint32_t show;
     do {
+        const uint32_t chosen = atomic_load(&choice);
         first = atomic_load(&fc_page.first);
-        show = to_show(atomic_load(&choice));
-        fc_view_set(&fc_page, show);
-    } while (to_show(atomic_load(&choice)) != show || atomic_load(&fc_page.first) != first);
+        show = to_show(chosen);
+        hands = hands_to_show(chosen);
+        fc_view_set(&fc_page, hands, show);
+    } while (to_show(atomic_load(&choice)) != show || atomic_load(&fc_page.first) != first ||
+             hands_to_show(atomic_load(&choice)) != hands);
 }
 
 void fc_choice_show(void) {
-    if (fc_view_shown() != to_show(atomic_load(&choice)))
+    const uint32_t chosen = atomic_load(&choice);
+    if (fc_view_shown() != to_show(chosen) || fc_view_hands() != hands_to_show(chosen))
         show_choice();
 }
 
@@ -162,7 +174,12 @@ static uint32_t open_source(int32_t source) {
         if (note(source, counter_reason()))
             return FC_CHOICE_PAGE_COARSE;
         return (uint32_t)source | FC_CHOICE_PAGE_FINE | FC_CHOICE_PAGE_COARSE;
-    case FC_SOURCE_TIMEKEEP: note(source, FC_REASON_NO_PAGE); return 0;
+    case FC_SOURCE_TIMEKEEP:
+        if (counter_reason() == FC_REASON_NONE)
+            fc_vdso_open(); /* which makes for narrower samples */
+        return note(source, counter_reason() ? counter_reason() : fc_timekeep_open())
+                   ? 0
+                   : (uint32_t)source;
     case FC_SOURCE_VDSO:
         /* The vDSO's own read of a disabled counter would kill. */
         if (counter_reason() != FC_REASON_NONE)
@@ -206,8 +223,16 @@ static uint32_t choose(int32_t first, bool alone) {
             break;
         source = next_source(source);
     }
-    /* The page stands back at times, and then the vDSO answers. */
-    if ((earned & FC_CHOICE_SOURCE) == FC_SOURCE_KERNEL_PAGE && open_source(FC_SOURCE_VDSO) != 0)
+    source = (int32_t)(earned & FC_CHOICE_SOURCE);
+    /* The coarse clocks need no counter, and the kernel's own are the better ones. */
+    if (source == FC_SOURCE_TIMEKEEP) {
+        earned |= open_source(FC_SOURCE_KERNEL_PAGE) & FC_CHOICE_PAGE_COARSE;
+        if (earned & FC_CHOICE_PAGE_COARSE)
+            note(FC_SOURCE_KERNEL_PAGE, FC_REASON_NOT_TRIED);
+    }
+    /* A page stands back at times, and then the vDSO answers. */
+    if ((source == FC_SOURCE_KERNEL_PAGE || source == FC_SOURCE_TIMEKEEP) &&
+        open_source(FC_SOURCE_VDSO) != 0)
         note(FC_SOURCE_VDSO, FC_REASON_NOT_TRIED);
     return earned;
 }
@@ -253,7 +278,7 @@ int32_t fc_init(void) {
         chosen = choose(asked, false) | FC_CHOICE_MADE;
         /* The view before the choice: a child that another thread forks in between either chooses
          * anew or has both. */
-        fc_view_set(&fc_page, to_show(chosen));
+        fc_view_set(&fc_page, hands_to_show(chosen), to_show(chosen));
         /* Only over what was there: a choice that another thread asked for meanwhile stands. */
         atomic_compare_exchange_strong(&choice, &none, chosen);
         show_choice();
@@ -273,7 +298,8 @@ uint32_t fc_choice(void) {
 
 /* Whether a source that was chosen before can go on, as far as the counter is concerned. */
 static bool still_stands(int32_t source) {
-    return (source != FC_SOURCE_KERNEL_PAGE && source != FC_SOURCE_VDSO) ||
+    return (source != FC_SOURCE_KERNEL_PAGE && source != FC_SOURCE_TIMEKEEP &&
+            source != FC_SOURCE_VDSO) ||
            counter_reason() == FC_REASON_NONE;
 }
 
@@ -315,7 +341,13 @@ static int32_t serving(uint32_t clock, uint32_t page_bit, int32_t *reason) {
         if (*reason == FC_REASON_NONE)
             return FC_SOURCE_KERNEL_PAGE;
     }
-    if ((source == FC_SOURCE_KERNEL_PAGE || source == FC_SOURCE_VDSO) &&
+    if (source == FC_SOURCE_TIMEKEEP) {
+        *reason = fc_timekeep_read(clock, true, &reading);
+        if (*reason == FC_REASON_NONE)
+            return FC_SOURCE_TIMEKEEP;
+    }
+    if ((source == FC_SOURCE_KERNEL_PAGE || source == FC_SOURCE_TIMEKEEP ||
+         source == FC_SOURCE_VDSO) &&
         fc_vdso_gettime((int32_t)clock, &reading))
         return FC_SOURCE_VDSO;
     if (source == FC_SOURCE_LIBC || source == FC_SOURCE_NONE)
@@ -337,6 +369,17 @@ static int32_t tai_offset_s(void) {
         return 0;
     return tai >= realtime ? (int32_t)((tai - realtime + half_s) / s)
                            : -(int32_t)((realtime - tai + half_s) / s);
+}
+
+static void tell_timekeep(struct fc_info *all) {
+    enum fc_timekeep_kind kind;
+    const struct fc_timekeep *page = fc_timekeep_page(&kind);
+    if (!page || all->source != FC_SOURCE_TIMEKEEP)
+        return;
+    all->timekeep = kind;
+    fc_timekeep_page_tell(page, all);
+    if (all->coarse_serving == FC_SOURCE_TIMEKEEP)
+        all->coarse_resolution_ns = all->timekeep_interval_ns;
 }
 
 int32_t fc_get_info(struct fc_info *info, uint32_t size) {
@@ -364,11 +407,14 @@ int32_t fc_get_info(struct fc_info *info, uint32_t size) {
         memcpy(all.layout, layout->name, sizeof all.layout);
     all.counter = fc_choice_counter();
     all.tai_offset_s = tai_offset_s();
-    all.proof_rounds = all.source == FC_SOURCE_KERNEL_PAGE ? fc_kernel_page_rounds(&fc_page) : 0;
+    all.proof_rounds = all.source == FC_SOURCE_KERNEL_PAGE ? fc_kernel_page_rounds(&fc_page)
+                       : all.source == FC_SOURCE_TIMEKEEP  ? FC_TIMEKEEP_PROOF_ROUNDS
+                                                           : 0;
     all.counter_hz = fc_ticks_hz_known();
     all.resolution_ns = resolution_ns(FC_MONOTONIC);
     all.coarse_resolution_ns = resolution_ns(FC_MONOTONIC_COARSE);
     all.slow_reads = fc_slow_reads();
+    tell_timekeep(&all);
     memcpy(info, &all, all.size);
     return 0;
 }

@@ -85,6 +85,15 @@ bool fc_sys_readable(const void *at) {
     return call(SYS_rt_sigprocmask, impossible_how, (long)at, 0, 8) == -EINVAL;
 }
 
+bool fc_sys_block_signals(uint64_t *former) {
+    const uint64_t all = UINT64_MAX;
+    return call(SYS_rt_sigprocmask, SIG_SETMASK, (long)&all, (long)former, 8) == 0;
+}
+
+void fc_sys_restore_signals(uint64_t former) {
+    call(SYS_rt_sigprocmask, SIG_SETMASK, (long)&former, 0, 8);
+}
+
 int32_t fc_sys_counter_allowed(void) {
 #ifdef PR_GET_TSC
     int setting = 0;
@@ -136,6 +145,15 @@ int32_t fc_sys_timezone(void *zone) {
 bool fc_sys_readable(const void *at) {
     (void)at;
     return false;
+}
+
+bool fc_sys_block_signals(uint64_t *former) {
+    (void)former;
+    return false;
+}
+
+void fc_sys_restore_signals(uint64_t former) {
+    (void)former;
 }
 
 int32_t fc_sys_counter_allowed(void) {

@@ -42,6 +42,10 @@ int32_t fc_sys_open(const char *path);
 int64_t fc_sys_read(int32_t descriptor, void *buffer, uint64_t size);
 void fc_sys_close(int32_t descriptor);
 
+/* Keeps every signal of this thread waiting; false, and nothing done, if that is refused. */
+bool fc_sys_block_signals(uint64_t *former);
+void fc_sys_restore_signals(uint64_t former);
+
 #pragma GCC visibility pop
 
 #endif

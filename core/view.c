@@ -5,11 +5,17 @@
 #include <fastclock.h>
 
 #include "kernel_page.h"
+#include "timekeep.h"
 
 static atomic_uint shown;
+static _Atomic(const struct fc_timekeep_hands *) shown_hands;
 
 uint32_t fc_view_shown(void) {
     return atomic_load_explicit(&shown, memory_order_relaxed);
+}
+
+const struct fc_timekeep_hands *fc_view_hands(void) {
+    return atomic_load_explicit(&shown_hands, memory_order_relaxed);
 }
 
 #ifdef FC_MODE_COUNTER_
@@ -22,17 +28,47 @@ static const uint32_t dead[16] = {1};
 
 struct fc_view_v1 fc_view_v1 = {DEAD, DEAD, DEAD, 0, 0};
 
-void fc_view_set(const struct fc_kernel_page *page, uint32_t show) {
+/* Both pages share `extra`, which a read takes in after the pointer. A kernel's page without
+ * max_cycles and a timekeep page are therefore never shown in one process, not even one after the
+ * other: a read that is held up in between would take one with the offsets of the other. Which of
+ * them came first stays; the other one is read by call. */
+enum { TIMEKEEP_EXTRA = 8, KERNEL_WITHOUT = 1, TIMEKEEP = 2 };
+static atomic_uint came_first;
+
+static bool may_show(uint32_t which) {
+    unsigned int none = 0;
+    return atomic_compare_exchange_strong(&came_first, &none, which) || none == which;
+}
+
+void fc_view_set(const struct fc_kernel_page *page, const struct fc_timekeep_hands *hands,
+                 uint32_t show) {
     const struct fc_layout *layout = atomic_load_explicit(&page->layout, memory_order_acquire);
     const unsigned char *first = atomic_load_explicit(&page->first, memory_order_relaxed);
-    const bool fine = layout && (show & FC_SHOW_FINE), coarse = layout && (show & FC_SHOW_COARSE);
+    const unsigned char *fine = DEAD, *raw = DEAD;
+    bool coarse;
+    if ((show & FC_SHOW_TIMEKEEP) && may_show(TIMEKEEP)) {
+        __atomic_store_n(&fc_view_v1.extra, TIMEKEEP_EXTRA, __ATOMIC_RELAXED);
+        if (hands) {
+            fine = (const unsigned char *)&hands->fine;
+            raw = (const unsigned char *)&hands->raw;
+        }
+    }
+    if (!(show & (FC_SHOW_FINE | FC_SHOW_COARSE)) ||
+        (layout && layout->extra != TIMEKEEP_EXTRA && !may_show(KERNEL_WITHOUT)))
+        layout = NULL;
+    coarse = layout && (show & FC_SHOW_COARSE);
     if (layout)
         __atomic_store_n(&fc_view_v1.extra, layout->extra, __ATOMIC_RELAXED);
-    /* Release: who sees the block sees `extra` too. */
-    __atomic_store_n(&fc_view_v1.fine, fine ? first : DEAD, __ATOMIC_RELEASE);
-    __atomic_store_n(&fc_view_v1.raw, fine ? first + layout->raw : DEAD, __ATOMIC_RELEASE);
+    if (layout && (show & FC_SHOW_FINE)) {
+        fine = first;
+        raw = first + layout->raw;
+    }
+    /* Release: who sees the block sees `extra` too, and a timehands as it was when it came. */
+    __atomic_store_n(&fc_view_v1.fine, fine, __ATOMIC_RELEASE);
+    __atomic_store_n(&fc_view_v1.raw, raw, __ATOMIC_RELEASE);
     __atomic_store_n(&fc_view_v1.coarse, coarse ? first : DEAD, __ATOMIC_RELEASE);
     __atomic_store_n(&fc_view_v1.counter, (show & FC_SHOW_COUNTER) != 0, __ATOMIC_RELEASE);
+    atomic_store_explicit(&shown_hands, hands, memory_order_relaxed);
     atomic_store_explicit(&shown, show, memory_order_relaxed);
 }
 
@@ -42,8 +78,10 @@ bool fc_view_counter(void) {
 
 #else
 
-void fc_view_set(const struct fc_kernel_page *page, uint32_t show) {
+void fc_view_set(const struct fc_kernel_page *page, const struct fc_timekeep_hands *hands,
+                 uint32_t show) {
     (void)page;
+    (void)hands;
     atomic_store_explicit(&shown, show, memory_order_relaxed);
 }
 

@@ -169,6 +169,14 @@ struct fc_info {
     uint64_t coarse_resolution_ns; /* of the coarse clocks: the length of the kernel's tick */
     uint64_t slow_reads;           /* reads that left the fast path since the process began */
     char layout[16];               /* name of the page's layout; empty if not recognised */
+    int32_t timekeep;              /* the timekeep page in use: 0 none, 1 one of this process's own,
+                                      2 the host's */
+    int32_t timekeep_in_service;   /* 1 while its publisher trusts the counter, else 0 */
+    uint64_t timekeep_interval_ns; /* between two of its updates */
+    uint64_t timekeep_error_ns;    /* the furthest that FC_MONOTONIC was seen from the kernel's
+                                      while it was in service; half a sample's width is in it */
+    uint64_t timekeep_steps;       /* times that the realtime clock was set meanwhile */
+    uint64_t timekeep_outages;     /* times that it had to be taken out of service */
 };
 
 /* Tells what was chosen and why, as things stand now.

@@ -55,6 +55,7 @@ enum {
     FC_BLOCK_SEQUENCE_ = 0,
     FC_BLOCK_MODE_ = 4,
     FC_BLOCK_LAST_ = 8,
+    FC_BLOCK_LIMIT_ = 16, /* max_cycles, or the mask where there is none: no delta goes beyond it */
     FC_BLOCK_MASK_ = 16,
     FC_BLOCK_MULT_ = 24,
     FC_BLOCK_SHIFT_ = 28,
@@ -122,8 +123,12 @@ FC_INLINE_ enum fc_try_ fc_try_fine_(const unsigned char *block, uint32_t extra,
 #if FC_COUNTER_MASKED_
     delta &= fc_load64_(scaled + FC_BLOCK_MASK_);
 #endif
-    /* One test serves three dangers: a counter behind the last count (the difference is then huge),
-     * a page that was not updated for very long, and a page that makes no sense. */
+    /* Behind the last count (the difference is then huge), or past what the page vouches for. The
+     * limit is looked at after the counter: a publisher that takes a timehands out of use does so
+     * by lowering it to a count that is still to come. */
+    if (FC_UNLIKELY_(delta > fc_load64_(block + FC_BLOCK_LIMIT_)))
+        return FC_TRY_LEAVE_;
+    /* A page without a limit that was not updated for very long, or one that makes no sense. */
     if (FC_UNLIKELY_(
             __builtin_mul_overflow(delta, (uint64_t)fc_load32_(scaled + FC_BLOCK_MULT_), &shifted)))
         return FC_TRY_LEAVE_;

@@ -1,0 +1,345 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The page: how a timekeep page is checked, read and written.
+ *
+ * A timehands holds for the counts from its `last` on, for `valid_cycles` of them. To go on to the
+ * next one the publisher first lowers that number, so that the timehands ends at a count which is
+ * still to come, then publishes the successor, which begins at that count with the value that the
+ * former ends with. So the time is one function of the count, whichever timehands a reader happens
+ * to look at and however long either side is held up between two instructions: nobody waits, and
+ * nothing goes back. A publisher that dies in between leaves timehands that end, and readers that
+ * ask the kernel.
+ */
+#define FASTCLOCK_INLINE
+#include "timekeep.h"
+
+#include <fastclock.h>
+#include <stddef.h>
+
+_Static_assert(offsetof(struct fc_timekeep, enabled) == 64, "a cache line of their own");
+_Static_assert(offsetof(struct fc_timekeep, heartbeat) == 128, "a cache line of their own");
+_Static_assert(offsetof(struct fc_timekeep, hands) == 256, "a cache line of their own");
+_Static_assert(sizeof(struct fc_timekeep_block) == 256, "whole cache lines");
+_Static_assert(sizeof(struct fc_timekeep_hands) == 640, "whole cache lines");
+_Static_assert(offsetof(struct fc_timekeep, skew) == 4096, "a page of its own");
+_Static_assert(sizeof(struct fc_timekeep) == FC_TIMEKEEP_SIZE, "the same on every machine");
+
+static uint64_t field64(const uint64_t *field) {
+#if UINTPTR_MAX > 0xffffffffu
+    return __atomic_load_n(field, __ATOMIC_RELAXED);
+#else
+    const uint32_t *half = (const uint32_t *)(const void *)field;
+    return __atomic_load_n(half, __ATOMIC_RELAXED) |
+           (uint64_t)__atomic_load_n(half + 1, __ATOMIC_RELAXED) << 32;
+#endif
+}
+
+void fc_timekeep_page_tell(const struct fc_timekeep *page, struct fc_info *info) {
+    info->timekeep_in_service = (int32_t)__atomic_load_n(&page->in_service, __ATOMIC_RELAXED);
+    info->timekeep_interval_ns = field64(&page->interval_ns);
+    info->timekeep_error_ns = field64(&page->worst_error_ns);
+    info->timekeep_steps = field64(&page->steps);
+    info->timekeep_outages = field64(&page->outages);
+}
+
+bool fc_timekeep_is_page(const struct fc_timekeep *page, uint64_t size) {
+    return size >= FC_TIMEKEEP_SIZE && page->magic == FC_TIMEKEEP_MAGIC &&
+           page->version == FC_TIMEKEEP_VERSION && page->size == FC_TIMEKEEP_SIZE &&
+           page->hands_offset == offsetof(struct fc_timekeep, hands) &&
+           page->hands_size == sizeof(struct fc_timekeep_hands) &&
+           page->skew_offset == offsetof(struct fc_timekeep, skew) &&
+           page->cpus <= FC_TIMEKEEP_CPUS;
+}
+
+#ifdef FC_MODE_COUNTER_
+
+_Static_assert(FC_TIMEKEEP_MODE_COUNTER == FC_MODE_COUNTER_, "as in the kernel's page");
+
+/* The bytes that max_cycles puts before the mask. */
+enum { EXTRA = 8 };
+_Static_assert(offsetof(struct fc_timekeep_block, last) == FC_BLOCK_LAST_, "the read loop's");
+_Static_assert(offsetof(struct fc_timekeep_block, max_cycles) == FC_BLOCK_LIMIT_,
+               "the read loop's");
+_Static_assert(offsetof(struct fc_timekeep_block, mask) == FC_BLOCK_MASK_ + EXTRA,
+               "the read loop's");
+_Static_assert(offsetof(struct fc_timekeep_block, mult) == FC_BLOCK_MULT_ + EXTRA,
+               "the read loop's");
+_Static_assert(offsetof(struct fc_timekeep_block, base) == FC_BLOCK_BASE_ + EXTRA,
+               "the read loop's");
+
+enum {
+    LOOKS_MAX = 100 /* a publisher that is running needs less than these take */
+};
+
+#define BYTES(p) ((const unsigned char *)(const void *)(p))
+
+static void pause_briefly(void) {
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#endif
+}
+
+/* ---- Reading ----------------------------------------------------------------------------------
+ */
+
+/* What one reading needs of a timehands, taken out of the page as one. */
+struct taken {
+    struct fc_timekeep_block block;
+    uint64_t valid_cycles;
+};
+
+static enum fc_try_ take(const struct fc_timekeep_hands *hands, uint32_t clock,
+                         struct taken *taken) {
+    const struct fc_timekeep_block *from = clock == FC_RAW ? &hands->raw : &hands->fine;
+    struct fc_timekeep_block *to = &taken->block;
+    const uint32_t sequence = fc_load_sequence_(BYTES(from));
+    if (sequence & 1)
+        return FC_TRY_AGAIN_;
+    to->sequence = 0;
+    to->mode = fc_load32_(BYTES(&from->mode));
+    to->last = fc_load64_(BYTES(&from->last));
+    to->mask = fc_load64_(BYTES(&from->mask));
+    to->mult = fc_load32_(BYTES(&from->mult));
+    to->shift = fc_load32_(BYTES(&from->shift));
+    to->base[clock].sec = fc_load64_(BYTES(&from->base[clock].sec));
+    to->base[clock].nsec = fc_load64_(BYTES(&from->base[clock].nsec));
+    taken->valid_cycles = fc_load64_(BYTES(&hands->valid_cycles));
+    return fc_sequence_moved_(BYTES(from), sequence) ? FC_TRY_AGAIN_ : FC_TRY_OK_;
+}
+
+static int given_counter(const void *count, uint64_t *cycles) {
+    *cycles = *(const uint64_t *)count;
+    return 1;
+}
+
+/* The time at `count` by what was taken. The block is a copy, and the loop the one of inline.h. */
+static enum fc_try_ evaluate(struct taken *taken, uint32_t clock, uint64_t limit, uint64_t count,
+                             struct fc_reading *out) {
+    taken->block.max_cycles = limit;
+    return fc_try_fine_(BYTES(&taken->block), EXTRA, clock, taken->block.mode, given_counter,
+                        &count, &out->sec, &out->ns);
+}
+
+static bool is_coarse(uint32_t clock) {
+    return clock == FC_REALTIME_COARSE || clock == FC_MONOTONIC_COARSE;
+}
+
+static const struct fc_timekeep_hands *hands_at(const struct fc_timekeep *page, uint32_t index) {
+    return &page->hands[index % FC_TIMEKEEP_HANDS];
+}
+
+/* How long ago, in nanoseconds, timehands that hold no longer ended; large if the scale is odd. */
+static uint64_t ended_ns_ago(const struct taken *taken, uint64_t count) {
+    const uint64_t over = count - taken->block.last - taken->valid_cycles;
+    uint64_t shifted;
+    if (__builtin_mul_overflow(over, (uint64_t)taken->block.mult, &shifted))
+        return UINT64_MAX;
+    return shifted >> (taken->block.shift & 63);
+}
+
+int32_t fc_timekeep_page_read(const struct fc_timekeep *page, uint32_t clock, bool ordered,
+                              struct fc_reading *out, int32_t *hands) {
+    *hands = -1;
+    for (int looks = 0; looks < LOOKS_MAX; looks++, pause_briefly()) {
+        /* Acquire: the timehands was written before the index was. */
+        const uint32_t current = __atomic_load_n(&page->current, __ATOMIC_ACQUIRE);
+        struct taken taken;
+        uint64_t count;
+        if (!__atomic_load_n(&page->enabled, __ATOMIC_RELAXED))
+            return FC_REASON_MODE_NONE;
+        if (fc_load32_(BYTES(&hands_at(page, current)->fine.mode)) != FC_TIMEKEEP_MODE_COUNTER)
+            return FC_REASON_MODE_NONE;
+        /* The counter comes before the limit, which the publisher lowers to counts to come only. */
+        count = ordered ? fc_counter_ordered_() : fc_counter_relaxed_();
+        if (take(hands_at(page, current), clock, &taken) != FC_TRY_OK_)
+            continue;
+        if (taken.block.mode != FC_TIMEKEEP_MODE_COUNTER)
+            return FC_REASON_MODE_NONE;
+        if (is_coarse(clock) && count - taken.block.last <= taken.valid_cycles) {
+            out->sec = taken.block.base[clock].sec;
+            out->ns = taken.block.base[clock].nsec;
+            return FC_REASON_NONE;
+        }
+        if (evaluate(&taken, clock, taken.valid_cycles, count, out) == FC_TRY_OK_) {
+            *hands = (int32_t)(current % FC_TIMEKEEP_HANDS);
+            return FC_REASON_NONE;
+        }
+        if ((int64_t)(count - taken.block.last) >= 0) {
+            if (ended_ns_ago(&taken, count) > FC_TIMEKEEP_SWITCH_NS)
+                return FC_REASON_BUSY;
+            continue; /* the successor is about to come */
+        }
+        /* Not yet: until then the one before it holds. */
+        if (take(hands_at(page, current - 1), clock, &taken) == FC_TRY_OK_ &&
+            taken.block.mode == FC_TIMEKEEP_MODE_COUNTER &&
+            evaluate(&taken, clock, taken.valid_cycles, count, out) == FC_TRY_OK_)
+            return FC_REASON_NONE;
+    }
+    return FC_REASON_BUSY;
+}
+
+bool fc_timekeep_page_floor(const struct fc_timekeep *page, uint32_t clock,
+                            struct fc_reading *out) {
+    const uint32_t current = __atomic_load_n(&page->current, __ATOMIC_ACQUIRE);
+    const uint64_t count = fc_counter_relaxed_();
+    for (uint32_t back = 0; back < 2; back++) {
+        struct taken taken;
+        int64_t since;
+        if (take(hands_at(page, current - back), clock, &taken) != FC_TRY_OK_)
+            return false;
+        since = (int64_t)(count - taken.block.last);
+        if (since >= 0) {
+            const uint64_t until =
+                (uint64_t)since < taken.valid_cycles ? (uint64_t)since : taken.valid_cycles;
+            return taken.block.mult != 0 && evaluate(&taken, clock, UINT64_MAX,
+                                                     taken.block.last + until, out) == FC_TRY_OK_;
+        }
+    }
+    return false;
+}
+
+/* ---- Writing ----------------------------------------------------------------------------------
+ */
+
+/* Tests stop or kill the publisher before each single store. */
+#ifdef FC_TIMEKEEP_FAILPOINTS
+void fc_timekeep_failpoint(void);
+#define FAILPOINT() fc_timekeep_failpoint()
+#else
+#define FAILPOINT() ((void)0)
+#endif
+
+static void put32(uint32_t *at, uint32_t value) {
+    FAILPOINT();
+    __atomic_store_n(at, value, __ATOMIC_RELAXED);
+}
+
+static void put64(uint64_t *at, uint64_t value) {
+#if UINTPTR_MAX > 0xffffffffu
+    FAILPOINT();
+    __atomic_store_n(at, value, __ATOMIC_RELAXED);
+#else
+    /* The high half first: of the fields that are changed alone, and are below 2^32, it is the same
+     * before and after. */
+    uint32_t half[2];
+    __builtin_memcpy(half, &value, sizeof half);
+    put32((uint32_t *)(void *)at + 1, half[1]);
+    put32((uint32_t *)(void *)at, half[0]);
+#endif
+}
+
+void fc_timekeep_page_create(struct fc_timekeep *page, uint64_t interval_ns) {
+    page->version = FC_TIMEKEEP_VERSION;
+    page->size = FC_TIMEKEEP_SIZE;
+    page->hands_offset = offsetof(struct fc_timekeep, hands);
+    page->hands_size = sizeof(struct fc_timekeep_hands);
+    page->skew_offset = offsetof(struct fc_timekeep, skew);
+    page->interval_ns = interval_ns;
+    page->enabled = 1;
+    /* Release: who sees the magic number sees the rest. */
+    __atomic_thread_fence(__ATOMIC_RELEASE);
+    put64(&page->magic, FC_TIMEKEEP_MAGIC);
+}
+
+static void open_block(struct fc_timekeep_block *block) {
+    put32(&block->sequence, block->sequence | 1);
+}
+
+/* Release: the fields were written before the sequence is even again. */
+static void close_block(struct fc_timekeep_block *block) {
+    FAILPOINT();
+    __atomic_store_n(&block->sequence, block->sequence + 1, __ATOMIC_RELEASE);
+}
+
+static void write_scale(struct fc_timekeep_block *block, const struct fc_timekeep_values *values,
+                        uint32_t mult) {
+    put32(&block->mode, values->mode);
+    put64(&block->last, values->last);
+    put64(&block->max_cycles, values->max_cycles);
+    put64(&block->mask, values->mask);
+    put32(&block->mult, mult);
+    put32(&block->shift, values->shift);
+}
+
+static void write_base(struct fc_timekeep_base *base, const struct fc_timekeep_base *value) {
+    put64(&base->sec, value->sec);
+    put64(&base->nsec, value->nsec);
+}
+
+void fc_timekeep_page_write(struct fc_timekeep *page, const struct fc_timekeep_values *values) {
+    static const uint8_t clocks[] = {FC_REALTIME,         FC_MONOTONIC, FC_REALTIME_COARSE,
+                                     FC_MONOTONIC_COARSE, FC_BOOTTIME,  FC_TAI};
+    const uint32_t next = page->current + 1;
+    struct fc_timekeep_hands *hands = &page->hands[next % FC_TIMEKEEP_HANDS];
+    open_block(&hands->fine);
+    open_block(&hands->raw);
+    /* Release: whoever sees a new field sees the odd sequence in his second look. */
+    __atomic_thread_fence(__ATOMIC_RELEASE);
+    write_scale(&hands->fine, values, values->mult);
+    for (size_t i = 0; i < sizeof clocks; i++)
+        write_base(&hands->fine.base[clocks[i]], &values->base[clocks[i]]);
+    write_scale(&hands->raw, values, values->raw_mult);
+    write_base(&hands->raw.base[FC_RAW], &values->raw);
+    put64(&hands->valid_cycles, values->valid_cycles);
+    put64(&hands->valid_ns, values->valid_ns);
+    put64(&hands->number, next);
+    put64(&hands->steps, values->steps);
+    put64((uint64_t *)&hands->error_ns, (uint64_t)values->error_ns);
+    close_block(&hands->fine);
+    close_block(&hands->raw);
+}
+
+void fc_timekeep_page_turn(struct fc_timekeep *page) {
+    FAILPOINT();
+    /* Release: the timehands was written before it is pointed to. */
+    __atomic_store_n(&page->current, page->current + 1, __ATOMIC_RELEASE);
+}
+
+static void lower(uint64_t *limit, uint64_t to) {
+    if (*limit > to)
+        put64(limit, to);
+}
+
+void fc_timekeep_page_end(struct fc_timekeep *page, uint64_t end) {
+    for (uint32_t i = 0; i < FC_TIMEKEEP_HANDS; i++) {
+        struct fc_timekeep_hands *hands = &page->hands[(page->current - i) % FC_TIMEKEEP_HANDS];
+        const int64_t left = (int64_t)(end - hands->fine.last);
+        const uint64_t to = left > 0 ? (uint64_t)left : 0;
+        lower(&hands->fine.max_cycles, to);
+        lower(&hands->raw.max_cycles, to);
+        lower(&hands->valid_cycles, to);
+    }
+    /* A full barrier: who reads the counter next, to see whether the end is still to come, has made
+     * it known before. */
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+}
+
+void fc_timekeep_page_mode(struct fc_timekeep *page, uint32_t mode) {
+    for (uint32_t i = 0; i < FC_TIMEKEEP_HANDS; i++) {
+        struct fc_timekeep_hands *hands = &page->hands[(page->current - i) % FC_TIMEKEEP_HANDS];
+        put32(&hands->fine.mode, mode);
+        put32(&hands->raw.mode, mode);
+    }
+}
+
+void fc_timekeep_page_enable(struct fc_timekeep *page, bool enabled) {
+    put32(&page->enabled, enabled);
+    if (!enabled)
+        fc_timekeep_page_mode(page, FC_TIMEKEEP_MODE_OFF);
+}
+
+void fc_timekeep_page_note(uint64_t *field, uint64_t value) {
+    put64(field, value);
+}
+
+void fc_timekeep_page_note32(uint32_t *field, uint32_t value) {
+    put32(field, value);
+}
+
+void fc_timekeep_page_stop(struct fc_timekeep *page) {
+    fc_timekeep_page_end(page, fc_counter_ordered_());
+    fc_timekeep_page_mode(page, FC_TIMEKEEP_MODE_OFF);
+    put32(&page->in_service, 0);
+}
+
+#endif /* FC_MODE_COUNTER_ */
