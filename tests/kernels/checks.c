@@ -60,6 +60,7 @@ static const struct {
     {"suspend-idle", GUEST, check_suspend_idle},
     {"suspend-memory", GUEST, check_suspend_memory},
     {"kvm-clock", HOST, check_kvm_clock},
+    {"kvm-clock-killed", HOST, check_kvm_clock_killed},
     {"no-vdso", NO_VDSO, check_no_vdso},
     {"tsc-unstable", UNSTABLE, check_tsc_unstable},
     {"hpet-then-tsc", HPET, check_hpet_then_tsc},

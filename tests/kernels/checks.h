@@ -56,6 +56,7 @@ void check_no_vdso(void);
 void check_tsc_unstable(void);
 void check_hpet_then_tsc(void);
 void check_kvm_clock(void);
+void check_kvm_clock_killed(void);
 
 /* checks_namespace.c */
 void check_namespace_exec(void);

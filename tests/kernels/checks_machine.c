@@ -7,6 +7,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -416,23 +417,56 @@ static void put_back(void) {
         clocksource_set(original_clocksource);
 }
 
-static bool expect_mode(const char *when, int32_t mode, int32_t reason) {
+/* kvm-clock is read from the hypervisor's page, on the fast path too. */
+static bool expect_paravirtual(const char *when) {
+    enum { PVCLOCK = 2 };
     const struct fc_info info = get_info();
-    return expect(info.mode == mode &&
-                      (info.serving == FC_SOURCE_KERNEL_PAGE ? info.serving_reason == 0
-                                                             : info.serving_reason == reason),
-                  "%s: mode %d (wanted %d), serving %s (%s)", when, info.mode, mode,
-                  fc_source_name(info.serving), fc_reason_text(info.serving_reason));
+    return expect(info.mode == PVCLOCK && info.serving == FC_SOURCE_KERNEL_PAGE &&
+                      info.serving_reason == 0,
+                  "%s: mode %d, serving %s (%s); wanted the kernel's page in mode 2", when,
+                  info.mode, fc_source_name(info.serving), fc_reason_text(info.serving_reason));
+}
+
+static bool has_both_clocksources(void) {
+    if (clocksource_is("tsc") && clocksource_available("kvm-clock"))
+        return true;
+    impossible("the clocksource is not tsc, or there is no kvm-clock");
+    return false;
+}
+
+/* Whoever switches the clocksource and is killed has it put back all the same. */
+void check_kvm_clock_killed(void) {
+    enum { PATIENCE_MS = 5000 };
+    int status = 0, waited = 0;
+    pid_t child;
+    if (!has_both_clocksources())
+        return;
+    strcpy(original_clocksource, "tsc");
+    atexit(put_back);
+    child = fork();
+    if (child == 0) {
+        if (guard("tsc") >= 0 && clocksource_set("kvm-clock") == 0)
+            raise(SIGKILL);
+        _exit(1);
+    }
+    while (waitpid(child, &status, 0) < 0 && errno == EINTR)
+        ;
+    if (!expect(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL,
+                "the process that switches could not: status 0x%x", (unsigned)status))
+        return;
+    while (!clocksource_is("tsc") && waited++ < PATIENCE_MS)
+        usleep(1000);
+    expect(clocksource_is("tsc"), "after %d ms the clocksource is not put back", PATIENCE_MS);
+    read_for(&plain, target / 4);
+    expect_fast("put back by the guardian");
 }
 
 void check_kvm_clock(void) {
-    enum { PVCLOCK = 2, SWITCHED_US = 150000 };
-    uint64_t slow, switches = 0, slow_under = 0, slow_tsc = 0;
+    enum { ROUNDS = 3, SWITCHED_US = 100000 };
+    uint64_t slow, fine, switches = 0, slow_under = 0, fine_under = 0, slow_tsc = 0;
     int guardian, status;
-    if (!clocksource_is("tsc") || !clocksource_available("kvm-clock")) {
-        impossible("clocksources tsc and kvm-clock are not both there");
+    if (!has_both_clocksources())
         return;
-    }
     expect_fast("before the switch");
     file_read(CLOCKSOURCE "current_clocksource", original_clocksource, sizeof original_clocksource);
     guardian = guard(original_clocksource);
@@ -440,14 +474,17 @@ void check_kvm_clock(void) {
         return;
     atexit(put_back);
     readers_start(&plain);
-    for (int round = 0; round < 3; round++) {
+    for (int round = 0; round < ROUNDS; round++) {
         int error;
         slow = slow_reads();
         error = clocksource_set("kvm-clock");
         if (!expect(error == 0, "clocksource kvm-clock: %s", strerror(-error)))
             break;
-        expect_mode("on kvm-clock", PVCLOCK, FC_REASON_MODE_UNKNOWN);
+        fine = readers_fine();
+        if (!expect_paravirtual("on kvm-clock"))
+            break;
         usleep(SWITCHED_US);
+        fine_under += readers_fine() - fine;
         slow_under += slow_reads() - slow;
         error = clocksource_set("tsc");
         if (!expect(error == 0, "clocksource tsc: %s", strerror(-error)))
@@ -467,6 +504,8 @@ void check_kvm_clock(void) {
     expect(WIFEXITED(status) && WEXITSTATUS(status) == 0, "the guardian could not put it back");
     expect(clocksource_is(original_clocksource), "the clocksource was not put back");
     expect(slow_tsc == 0, "%" PRIu64 " reads were slow on tsc", slow_tsc);
-    note("%" PRIu64 " switches; slow reads on kvm-clock %" PRIu64 ", on tsc %" PRIu64, switches,
-         slow_under, slow_tsc);
+    expect(fine_under > 0 && slow_under == 0,
+           "%" PRIu64 " reads on kvm-clock, %" PRIu64 " of them slow", fine_under, slow_under);
+    note("%" PRIu64 " switches there and back, %" PRIu64 " reads on kvm-clock, %" PRIu64 " slow",
+         switches, fine_under, slow_under);
 }
