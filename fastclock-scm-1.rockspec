@@ -30,6 +30,7 @@ build = {
                 "core/kernel_page.c",
                 "core/maps.c",
                 "core/posix.c",
+                "core/posix_time64.c",
                 "core/prove.c",
                 "core/read.c",
                 "core/select.c",

@@ -3,6 +3,9 @@
  * The exact stand-ins for the POSIX calls: same values, same errors, same errno.
  */
 #define _GNU_SOURCE
+#ifndef FC_POSIX_TIME64_
+#undef _TIME_BITS /* whatever this build asks for: posix_time64.c has the other width */
+#endif
 #include "posix.h"
 
 #include "read.h"
@@ -12,6 +15,8 @@ static int fail(int32_t error) {
     errno = -error;
     return -1;
 }
+
+#ifndef FC_POSIX_TIME64_
 
 __attribute__((noinline)) int32_t fc_posix_read_slow(int32_t clock, struct fc_reading *out) {
     if (!fc_is_ours(clock))
@@ -24,6 +29,8 @@ __attribute__((noinline)) int32_t fc_posix_read_slow(int32_t clock, struct fc_re
     }
     return 0;
 }
+
+#endif
 
 /* The kernel looks at the clock's number before it looks at the pointer, and so does this. */
 static __attribute__((noinline)) int gettime_slow(int32_t clock, struct timespec *ts) {

@@ -43,20 +43,28 @@ extern "C" {
 
 #include <fastclock/abi.h>
 
+/* A 32-bit C library can have two widths of time_t, as the program chooses (_TIME_BITS). Each has
+ * functions of its own here, by the same names in C. */
+#if defined(__USE_TIME_BITS64) && defined(__TIMESIZE) && __TIMESIZE == 32
+#define FC_TIME64_(name) __asm__(#name "_time64")
+#else
+#define FC_TIME64_(name)
+#endif
+
 /* clock_gettime(2) for any clock that it knows: value, return value and errno are the kernel's.
  * clock: a clockid_t, which strict C11 does not know by that name.
  * ts NULL is EFAULT. Thread- and signal-safe; errno is untouched on success. Since 0.1. */
-int fc_clock_gettime(int32_t clock, struct timespec *ts);
+int fc_clock_gettime(int32_t clock, struct timespec *ts) FC_TIME64_(fc_clock_gettime);
 
 /* clock_getres(2). res may be NULL. Since 0.1. */
-int fc_clock_getres(int32_t clock, struct timespec *res);
+int fc_clock_getres(int32_t clock, struct timespec *res) FC_TIME64_(fc_clock_getres);
 
 /* gettimeofday(2). Either may be NULL; tz is filled by the kernel. Since 0.1. */
-int fc_gettimeofday(struct timeval *tv, void *tz);
+int fc_gettimeofday(struct timeval *tv, void *tz) FC_TIME64_(fc_gettimeofday);
 
 /* time(2): the second of FC_REALTIME_COARSE, which is what the kernel's answers. out may be NULL.
  * (time_t)-1 with errno where no source serves. Since 0.1. */
-time_t fc_time(time_t *out);
+time_t fc_time(time_t *out) FC_TIME64_(fc_time);
 
 #if defined(__GNUC__)
 #pragma GCC visibility pop

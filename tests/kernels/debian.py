@@ -43,8 +43,9 @@ def sha256(path: Path) -> str:
 
 def call(command, env=None, cwd=None) -> str:
     try:
-        done = subprocess.run(command, env=env, cwd=cwd, capture_output=True, text=True,
-                              timeout=APT_TIMEOUT_S)
+        done = subprocess.run(
+            command, env=env, cwd=cwd, capture_output=True, text=True, timeout=APT_TIMEOUT_S
+        )
     except FileNotFoundError as error:
         raise FetchError(f"{command[0]} is not installed") from error
     except subprocess.TimeoutExpired as error:
@@ -57,8 +58,16 @@ def call(command, env=None, cwd=None) -> str:
 
 def mirror() -> str:
     """The address from which the system's own apt takes Debian's packages."""
-    lines = call(["apt-get", "indextargets", "--format", "$(REPO_URI) $(RELEASE) $(COMPONENT)",
-                  "Created-By: Packages", "Origin: Debian"]).splitlines()
+    lines = call(
+        [
+            "apt-get",
+            "indextargets",
+            "--format",
+            "$(REPO_URI) $(RELEASE) $(COMPONENT)",
+            "Created-By: Packages",
+            "Origin: Debian",
+        ]
+    ).splitlines()
     for line in lines:
         uri, release, component = line.split()
         if component == "main" and "-" not in release:
@@ -118,8 +127,9 @@ Acquire::IndexTargets::deb::DEP-11-icons-hidpi::DefaultEnabled "false";
         stamp.touch()
 
     def show(self, package: str, architecture: str) -> dict:
-        text = call(["apt-cache", "show", "--no-all-versions", f"{package}:{architecture}"],
-                    self.env)
+        text = call(
+            ["apt-cache", "show", "--no-all-versions", f"{package}:{architecture}"], self.env
+        )
         return dict(re.findall(r"^([A-Za-z0-9-]+): (.*)$", text.split("\n\n")[0], re.M))
 
     def kernel_package(self, architecture: str) -> dict:
@@ -149,8 +159,11 @@ Acquire::IndexTargets::deb::DEP-11-icons-hidpi::DefaultEnabled "false";
         downloads = self.root / "downloads"
         shutil.rmtree(downloads)
         downloads.mkdir()
-        call(["apt-get", "download",
-              f"{package['Package']}:{architecture}={package['Version']}"], self.env, downloads)
+        call(
+            ["apt-get", "download", f"{package['Package']}:{architecture}={package['Version']}"],
+            self.env,
+            downloads,
+        )
         (deb,) = downloads.glob("*.deb")
         if sha256(deb) != package["SHA256"]:
             raise FetchError(f"{deb.name}: SHA256 is not that of the signed list")
@@ -158,8 +171,11 @@ Acquire::IndexTargets::deb::DEP-11-icons-hidpi::DefaultEnabled "false";
         folder.mkdir(parents=True)
         extract_image(deb, folder / "vmlinuz")
         record = {
-            "suite": self.name, "architecture": architecture, "package": package["Package"],
-            "version": package["Version"], "deb_sha256": package["SHA256"],
+            "suite": self.name,
+            "architecture": architecture,
+            "package": package["Package"],
+            "version": package["Version"],
+            "deb_sha256": package["SHA256"],
             "image_sha256": sha256(folder / "vmlinuz"),
         }
         (folder / "record.json").write_text(json.dumps(record, indent=2) + "\n")
@@ -184,16 +200,20 @@ def read_record(folder: Path):
 
 
 def extract_image(deb: Path, to: Path):
-    with subprocess.Popen(["dpkg-deb", "--fsys-tarfile", str(deb)],
-                          stdout=subprocess.PIPE) as unpack:
-        with tarfile.open(fileobj=unpack.stdout, mode="r|") as tar:
-            for member in tar:
-                if member.isfile() and re.search(
-                        r"^\./(boot/vmlinuz-|(usr/)?lib/modules/[^/]+/vmlinuz$)", member.name):
-                    with open(to, "wb") as file:
-                        shutil.copyfileobj(tar.extractfile(member), file)
-                    unpack.kill()
-                    return
+    with (
+        subprocess.Popen(
+            ["dpkg-deb", "--fsys-tarfile", str(deb)], stdout=subprocess.PIPE
+        ) as unpack,
+        tarfile.open(fileobj=unpack.stdout, mode="r|") as tar,
+    ):
+        for member in tar:
+            if member.isfile() and re.search(
+                r"^\./(boot/vmlinuz-|(usr/)?lib/modules/[^/]+/vmlinuz$)", member.name
+            ):
+                with open(to, "wb") as file:
+                    shutil.copyfileobj(tar.extractfile(member), file)
+                unpack.kill()
+                return
     raise FetchError(f"{deb.name} holds no kernel image")
 
 

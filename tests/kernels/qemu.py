@@ -3,11 +3,8 @@
 as marked lines over the serial console."""
 
 import json
-import os
-import signal
 import subprocess
 import threading
-import time
 from pathlib import Path
 
 MARK = b"@fastclock "
@@ -46,25 +43,42 @@ def cpio_entry(name: str, mode: int, data: bytes, number: int, device=(0, 0)) ->
 def pack_initramfs(programs: dict, to: Path):
     """`programs`: path in the guest (without the first slash) -> file here."""
     directory, regular, character = 0o040755, 0o100755, 0o020600
-    members = [("dev", directory, b"", (0, 0)),
-               ("dev/console", character, b"", (5, 1)),  # init's standard output
-               *((name, directory, b"", (0, 0)) for name in ("proc", "sys", "tmp")),
-               *((name, regular, Path(file).read_bytes(), (0, 0))
-                 for name, file in programs.items())]
-    archive = b"".join(cpio_entry(name, mode, data, number, device)
-                       for number, (name, mode, data, device) in enumerate(members, 1))
+    members = [
+        ("dev", directory, b"", (0, 0)),
+        ("dev/console", character, b"", (5, 1)),  # init's standard output
+        *((name, directory, b"", (0, 0)) for name in ("proc", "sys", "tmp")),
+        *((name, regular, Path(file).read_bytes(), (0, 0)) for name, file in programs.items()),
+    ]
+    archive = b"".join(
+        cpio_entry(name, mode, data, number, device)
+        for number, (name, mode, data, device) in enumerate(members, 1)
+    )
     archive += cpio_entry("TRAILER!!!", 0, b"", 0)
     to.write_bytes(archive + b"\0" * (-len(archive) % 512))
 
 
-def boot(machine: str, kernel: str, initramfs: Path, append: str, log: Path, timeout_s: float,
-         on_line):
+def boot(
+    machine: str, kernel: str, initramfs: Path, append: str, log: Path, timeout_s: float, on_line
+):
     """Boots and calls `on_line` with each result, a dict, as it comes. Returns when the guest has
     said that it is done. Raises GuestError if it never does, or says what is no JSON."""
     what = MACHINES[machine]
     command = [
-        what["emulator"], *what["arguments"], "-m", "512", "-smp", "2", "-nographic", "-net", "none",
-        "-no-reboot", "-kernel", kernel, "-initrd", str(initramfs), "-append",
+        what["emulator"],
+        *what["arguments"],
+        "-m",
+        "512",
+        "-smp",
+        "2",
+        "-nographic",
+        "-net",
+        "none",
+        "-no-reboot",
+        "-kernel",
+        kernel,
+        "-initrd",
+        str(initramfs),
+        "-append",
         f"console={what['console']} quiet loglevel=1 panic=-1 {what['append']} {append}",
     ]
     last = "nothing"
@@ -72,8 +86,13 @@ def boot(machine: str, kernel: str, initramfs: Path, append: str, log: Path, tim
     timed_out = threading.Event()
     log.parent.mkdir(parents=True, exist_ok=True)
     try:
-        emulator = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                    stderr=subprocess.STDOUT, start_new_session=True)
+        emulator = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
     except FileNotFoundError as error:
         raise GuestError(f"{command[0]} is not installed") from error
 
@@ -104,7 +123,7 @@ def boot(machine: str, kernel: str, initramfs: Path, append: str, log: Path, tim
                 if MARK not in line:
                     continue
                 timers[1].cancel()
-                text = line[line.index(MARK) + len(MARK):].strip()
+                text = line[line.index(MARK) + len(MARK) :].strip()
                 try:
                     result = json.loads(text)
                 except ValueError as error:
@@ -130,6 +149,9 @@ def boot(machine: str, kernel: str, initramfs: Path, append: str, log: Path, tim
         emulator.stdout.close()
         emulator.stdin.close()
     if not done:
-        why = "killed by the watchdog" if timed_out.is_set() else \
-            f"the emulator ended with {emulator.returncode}"
+        why = (
+            "killed by the watchdog"
+            if timed_out.is_set()
+            else f"the emulator ended with {emulator.returncode}"
+        )
         raise GuestError(f"{why}; the last thing heard of was {last}; see {log}")

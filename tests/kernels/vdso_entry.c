@@ -5,6 +5,7 @@
  */
 #include "vdso_entry.h"
 
+#include <link.h>
 #include <sys/auxv.h>
 
 #include "vdso.h"
@@ -26,9 +27,14 @@ bool vdso_entry_open(void) {
 #endif
         0
     };
-    enum { IMAGE_SIZE = 4096 }; /* the tables are in its first page */
     const uintptr_t image = getauxval(AT_SYSINFO_EHDR);
-    const size_t offset = image ? fc_elf_find((const unsigned char *)image, IMAGE_SIZE, names) : 0;
+    const ElfW(Ehdr) *header = (const ElfW(Ehdr) *)image;
+    const ElfW(Phdr) *segments = (const ElfW(Phdr) *)(image + (image ? header->e_phoff : 0));
+    size_t size = 0, offset;
+    for (int i = 0; image && i < header->e_phnum; i++)
+        if (segments[i].p_type == PT_LOAD && segments[i].p_offset + segments[i].p_memsz > size)
+            size = segments[i].p_offset + segments[i].p_memsz;
+    offset = image ? fc_elf_find((const unsigned char *)image, size, names) : 0;
     entry = (int (*)(int32_t, struct time64 *))(image + offset);
     return offset != 0;
 }
