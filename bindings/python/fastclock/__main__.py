@@ -3,12 +3,12 @@
 import argparse
 import json
 import sys
-from typing import Optional, Sequence
+import typing
 
 import fastclock
 
 
-def main(arguments: Optional[Sequence[str]] = None) -> int:
+def main(arguments: typing.Optional[typing.Sequence[str]] = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m fastclock",
         description="Tell which source of time fastclock uses here, and why.",

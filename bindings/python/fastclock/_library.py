@@ -2,12 +2,12 @@
 
 import errno
 import os
-from typing import Any, Dict, NamedTuple, Optional, Tuple
+import typing
 
 from fastclock._abi import ffi, lib
 
 
-def _text(pointer: Any) -> str:
+def _text(pointer: typing.Any) -> str:
     return bytes(ffi.string(pointer)).decode()
 
 
@@ -23,7 +23,7 @@ _SOURCES = {
 }
 
 
-class Info(NamedTuple):
+class Info(typing.NamedTuple):
     """What was chosen and why, as things stood when info() was called."""
 
     source: str
@@ -33,17 +33,17 @@ class Info(NamedTuple):
     serving: str
     """What answers an ordered read at this moment; differs from `source` while that one has to
     stand back."""
-    serving_reason: Optional[str]
+    serving_reason: typing.Optional[str]
     """Why it differs, or None."""
     coarse_serving: str
     """What answers a read of the coarse clocks at this moment."""
     wanted: str
     """The source asked for by FASTCLOCK_SOURCE or select(); auto if none was."""
-    wanted_reason: Optional[str]
+    wanted_reason: typing.Optional[str]
     """Why FASTCLOCK_SOURCE was not followed, or None."""
-    reasons: Dict[str, str]
+    reasons: typing.Dict[str, str]
     """For each source that is not in use, why: a sentence."""
-    counter_hz: Optional[int]
+    counter_hz: typing.Optional[int]
     """Ticks of the counter a second; None if that would have to be measured, see ticks_hz()."""
     counter: bool
     """Whether the counter may be read."""
@@ -51,11 +51,11 @@ class Info(NamedTuple):
     """Resolution of the clocks that are not coarse."""
     coarse_resolution_ns: int
     """Resolution of the coarse clocks: the length of the kernel's tick."""
-    layout: Optional[str]
+    layout: typing.Optional[str]
     """Name of the layout of the kernel's page, or None if it was not recognised."""
-    mode: Optional[int]
+    mode: typing.Optional[int]
     """The kernel's clock mode as its page has it now (1: the counter), or None."""
-    time_namespace: Optional[bool]
+    time_namespace: typing.Optional[bool]
     """Whether the process is in a time namespace, or None if that is not known."""
     tai_offset_s: int
     """Seconds that TAI is ahead of realtime; 0 most likely means that nobody told the kernel."""
@@ -65,7 +65,7 @@ class Info(NamedTuple):
     """Reads that left the fast path since the process began."""
 
 
-def _why(raw: Any, source: str, reasons: Dict[str, str]) -> str:
+def _why(raw: typing.Any, source: str, reasons: typing.Dict[str, str]) -> str:
     """The sentence for Info.reason."""
     if raw.wanted_reason:
         return _reason(raw.wanted_reason)
@@ -158,7 +158,7 @@ def read_ns(clock: int) -> int:
     return int(ns[0])
 
 
-def fill_ns(clock: int, out: Any) -> int:
+def fill_ns(clock: int, out: typing.Any) -> int:
     """Fill a buffer with successive readings of one clock, in one call.
 
     clock: as for read_ns().
@@ -199,7 +199,7 @@ def ticks_to_ns(ticks: int) -> int:
     return lib.fc_ticks_to_ns(ticks)
 
 
-def getcpu() -> Tuple[int, int]:
+def getcpu() -> typing.Tuple[int, int]:
     """Tell which processor and NUMA node this thread is on: (cpu, node).
 
     The thread may have moved before the call returns. Raises OSError with the kernel's error.
