@@ -27,6 +27,7 @@ void cli_progress(const char *format, ...) {
     va_list arguments;
     progress_close("\r\033[K");
     va_start(arguments, format);
+    /* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): va_start is right before it */
     vfprintf(stderr, format, arguments);
     va_end(arguments);
     if (terminal)
@@ -46,6 +47,7 @@ void cli_error(const struct cli_args *args, const char *format, ...) {
     progress_close("\n");
     fprintf(stderr, "fastclock %s: ", args->command->name);
     va_start(arguments, format);
+    /* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): va_start is right before it */
     vfprintf(stderr, format, arguments);
     va_end(arguments);
     putc('\n', stderr);
@@ -117,11 +119,8 @@ int cli_next(struct cli_args *args, const char **value, int *code) {
     }
     shorts[length] = '\0';
     opterr = 0;
-    id = getopt_long(args->argc, args->argv, shorts, longs, NULL);
-    if (id == ID_JSON) {
+    while ((id = getopt_long(args->argc, args->argv, shorts, longs, NULL)) == ID_JSON)
         args->json = true;
-        return cli_next(args, value, code);
-    }
     if (id == ID_HELP) {
         help(command);
         return CLI_STOP;

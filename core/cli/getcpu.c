@@ -276,30 +276,30 @@ static struct kind {
     const char *name;
     uint32_t (*number)(void);
     uint64_t (*user)(void), (*kernel)(void);
-    enum kind_need need;
-    const char *no_kernel; /* why there is no kernel restart */
-    /* Results. */
-    const char *absent; /* why it cannot be had here, else NULL */
     const char *note;
+    const char *no_kernel; /* why there is no kernel restart */
+    enum kind_need need;
+    /* Results. */
     bool is_number;                    /* it gives the number of the processor */
+    const char *absent;                /* why it cannot be had here, else NULL */
     double user_cycles, kernel_cycles; /* below 0: none */
 } kinds[] = {
 #define KIND(name, need)                                                                           \
-#name, by_##name, user_##name, KERNEL(name), need, NULL, NULL, NULL, false, -1, -1
+    { #name, by_##name, user_##name, KERNEL(name), NULL, NULL, need, false, NULL, -1, -1 }
 #if defined(__x86_64__) || defined(__i386__)
-    {KIND(sgdt, NEEDS_NO_UMIP)},
-    {KIND(sidt, NEEDS_NO_UMIP)},
-    {KIND(sldt, NEEDS_NO_UMIP)},
-    {KIND(lsl, NEEDS_NOTHING)},
-    {"rdtscp", by_rdtscp, at_once_rdtscp, at_once_rdtscp, NEEDS_RDTSCP, NULL, NULL,
-     "number and counter at once: nothing to restart", false, -1, -1},
-    {KIND(rdpid, NEEDS_RDPID)},
+    KIND(sgdt, NEEDS_NO_UMIP),
+    KIND(sidt, NEEDS_NO_UMIP),
+    KIND(sldt, NEEDS_NO_UMIP),
+    KIND(lsl, NEEDS_NOTHING),
+    {"rdtscp", by_rdtscp, at_once_rdtscp, at_once_rdtscp,
+     "number and counter at once: nothing to restart", NULL, NEEDS_RDTSCP, false, NULL, -1, -1},
+    KIND(rdpid, NEEDS_RDPID),
 #endif
-    {KIND(rseq, NEEDS_RSEQ)},
-    {"vDSO", by_vdso, user_vdso, NULL, NEEDS_VDSO, "a call leaves the sequence", NULL, NULL, false,
+    KIND(rseq, NEEDS_RSEQ),
+    {"vDSO", by_vdso, user_vdso, NULL, NULL, "a call leaves the sequence", NEEDS_VDSO, false, NULL,
      -1, -1},
-    {"syscall", by_syscall, user_syscall, NULL, NEEDS_NOTHING,
-     "a sequence may not make system calls", NULL, NULL, false, -1, -1},
+    {"syscall", by_syscall, user_syscall, NULL, NULL, "a sequence may not make system calls",
+     NEEDS_NOTHING, false, NULL, -1, -1},
 };
 
 enum { KINDS = sizeof kinds / sizeof *kinds };

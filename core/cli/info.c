@@ -107,6 +107,7 @@ __attribute__((format(printf, 3, 4))) static void advise(struct findings *f, boo
         return;
     f->advice[f->advice_count].problem = problem;
     va_start(arguments, format);
+    /* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): va_start is right before it */
     vsnprintf(f->advice[f->advice_count].text, sizeof f->advice->text, format, arguments);
     va_end(arguments);
     f->advice_count++;

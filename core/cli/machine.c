@@ -53,11 +53,14 @@ static bool value_of(const char *path, const char *key, char *value, size_t size
     return found;
 }
 
+static bool is_word(const char *at, size_t length, const char *word) {
+    return length == strlen(word) && memcmp(at, word, length) == 0;
+}
+
 bool machine_has_word(const char *words, const char *word) {
-    const size_t length = strlen(word);
     while (*words) {
         const size_t here = strcspn(words, " ");
-        if (here == length && memcmp(words, word, length) == 0)
+        if (is_word(words, here, word))
             return true;
         words += here;
         words += strspn(words, " ");
@@ -87,18 +90,20 @@ static void look_at_boot(struct machine *m) {
     }
 }
 
+/* A line is a clock, by its name or on older kernels by its number, and seconds and nanoseconds. */
 static void look_at_namespace(struct machine *m) {
     FILE *file = fopen("/proc/self/timens_offsets", "re");
-    char name[16];
-    long long s, ns;
+    char line[128];
     if (!file)
         return;
-    while (fscanf(file, "%15s %lld %lld", name, &s, &ns) == 3) {
-        /* the clocks' names, or their numbers on older kernels */
-        if (strcmp(name, "monotonic") == 0 || strcmp(name, "1") == 0)
-            m->namespace_monotonic_s = s;
-        if (strcmp(name, "boottime") == 0 || strcmp(name, "7") == 0)
-            m->namespace_boottime_s = s;
+    while (fgets(line, sizeof line, file)) {
+        const char *at = line + strspn(line, " ");
+        const size_t length = strcspn(at, " ");
+        const int64_t seconds = strtoll(at + length, NULL, 10);
+        if (is_word(at, length, "monotonic") || is_word(at, length, "1"))
+            m->namespace_monotonic_s = seconds;
+        if (is_word(at, length, "boottime") || is_word(at, length, "7"))
+            m->namespace_boottime_s = seconds;
     }
     fclose(file);
 }
@@ -208,7 +213,9 @@ void machine_look(struct machine *m) {
     first_line(path, m->clocksource, sizeof m->clocksource);
     snprintf(path, sizeof path, "%savailable_clocksource", clocksource);
     first_line(path, m->clocksources, sizeof m->clocksources);
-    m->seccomp = value_of("/proc/self/status", "Seccomp", text, sizeof text) ? atoi(text) : -1;
+    m->seccomp = value_of("/proc/self/status", "Seccomp", text, sizeof text)
+                     ? (int)strtol(text, NULL, 10)
+                     : -1;
     look_at_boot(m);
     look_at_namespace(m);
     look_at_processor(m);

@@ -11,14 +11,17 @@
 #include "cli.h"
 
 static const struct cli_command *const commands[] = {
-    &command_info,    &command_gettime, &command_timing,
-    &command_getcpu,  &command_check,   &command_run,
+    &command_info,
+    &command_gettime,
+    &command_timing,
+    &command_getcpu,
+    &command_check,
+    &command_run,
 #ifdef FASTCLOCK_TIMEKEEP
     &command_publish,
 #endif
+    NULL,
 };
-
-enum { COMMANDS = sizeof commands / sizeof *commands };
 
 static void help(FILE *out) {
     fputs("usage: fastclock COMMAND [OPTION…]\n\n"
@@ -26,7 +29,7 @@ static void help(FILE *out) {
           "show\n"
           "how that goes on this machine, and give it to programs that nobody will recompile.\n\n",
           out);
-    for (uint32_t i = 0; i < COMMANDS; i++)
+    for (uint32_t i = 0; commands[i]; i++)
         fprintf(out, "  %-10s%s\n", commands[i]->name, commands[i]->summary);
     fputs("\n  --help    print this text; after a command, its options\n"
           "  --version print the version\n\n"
@@ -63,11 +66,11 @@ int main(int argc, char **argv) {
         printf("fastclock %s\n", fc_version());
         return CLI_OK;
     }
-    for (uint32_t i = 0; i < COMMANDS; i++)
+    for (uint32_t i = 0; commands[i]; i++)
         if (strcmp(name, commands[i]->name) == 0)
             return run(commands[i], argc - 1, argv + 1);
     fprintf(stderr, "fastclock: '%s' is no command; they are", name);
-    for (uint32_t i = 0; i < COMMANDS; i++)
+    for (uint32_t i = 0; commands[i]; i++)
         fprintf(stderr, "%s %s", i ? "," : "", commands[i]->name);
     fputs("\n", stderr);
     return CLI_USAGE;
