@@ -22,7 +22,13 @@
 #include "select.h"
 #include "vdso.h"
 
-#define EXPORT __attribute__((visibility("default")))
+/* A function under the name of one of the C library's, which it does not have here: the headers
+ * declare that name with promises, such as that no pointer is NULL, which a caller may well break.
+ */
+#define STAND_IN(type, name, ...)                                                                  \
+    __attribute__((visibility("default"))) type stand_in_##name(__VA_ARGS__) __asm__(#name);       \
+    type stand_in_##name(__VA_ARGS__)
+
 #define COLD __attribute__((cold, noinline))
 
 #define INLINE static inline __attribute__((always_inline))
@@ -104,21 +110,21 @@ DEFINE_READ(read_timespec, struct timespec, fc_posix_store)
 DEFINE_READ(read_timeval, struct timeval, store_timeval)
 DEFINE_READ(read_second, time_t, store_second)
 
-EXPORT int clock_gettime(clockid_t clock, struct timespec *ts) {
+STAND_IN(int, clock_gettime, clockid_t clock, struct timespec *ts) {
     return read_timespec(clock, ts);
 }
 
-EXPORT int clock_getres(clockid_t clock, struct timespec *res) {
+STAND_IN(int, clock_getres, clockid_t clock, struct timespec *res) {
     return fc_clock_getres(clock, res);
 }
 
 /* The time zone is obsolete and the kernel's business. */
-EXPORT int gettimeofday(struct timeval *restrict tv, void *restrict zone) {
+STAND_IN(int, gettimeofday, struct timeval *restrict tv, void *restrict zone) {
     /* NOLINTNEXTLINE(clang-diagnostic-pointer-bool-conversion): NULL is allowed by the kernel */
     return UNLIKELY(zone || !tv) ? fc_gettimeofday(tv, zone) : read_timeval(FC_REALTIME, tv);
 }
 
-EXPORT time_t time(time_t *out) {
+STAND_IN(time_t, time, time_t *out) {
     time_t second;
 #ifdef FC_MODE_COUNTER_
     uint64_t sec;
@@ -150,7 +156,7 @@ static int32_t clock_of_base(int base) {
     }
 }
 
-EXPORT int timespec_get(struct timespec *ts, int base) {
+STAND_IN(int, timespec_get, struct timespec *ts, int base) {
     const int32_t clock = clock_of_base(base);
     return clock >= 0 && read_timespec(clock, ts) == 0 ? base : 0;
 }
@@ -186,12 +192,12 @@ INLINE int32_t store_timeval64(struct fc_reading r, struct timeval64 *tv) {
 DEFINE_READ(read_timespec64, struct timespec64, store_timespec64)
 DEFINE_READ(read_timeval64, struct timeval64, store_timeval64)
 
-EXPORT int __clock_gettime64(clockid_t clock, struct timespec64 *ts) {
+STAND_IN(int, __clock_gettime64, clockid_t clock, struct timespec64 *ts) {
     return read_timespec64(clock, ts);
 }
 
 /* A resolution is never beyond 2038. */
-EXPORT int __clock_getres64(clockid_t clock, struct timespec64 *res) {
+STAND_IN(int, __clock_getres64, clockid_t clock, struct timespec64 *res) {
     struct timespec narrow;
     if (fc_clock_getres(clock, &narrow) < 0)
         return -1;
@@ -200,13 +206,13 @@ EXPORT int __clock_getres64(clockid_t clock, struct timespec64 *res) {
     return 0;
 }
 
-EXPORT int __gettimeofday64(struct timeval64 *restrict tv, void *restrict zone) {
+STAND_IN(int, __gettimeofday64, struct timeval64 *restrict tv, void *restrict zone) {
     if (UNLIKELY(zone != NULL) && fc_gettimeofday(NULL, zone) < 0)
         return -1;
     return UNLIKELY(!tv) ? 0 : read_timeval64(FC_REALTIME, tv);
 }
 
-EXPORT int64_t __time64(int64_t *out) {
+STAND_IN(int64_t, __time64, int64_t *out) {
     struct timespec64 ts;
     if (UNLIKELY(read_timespec64(FC_REALTIME_COARSE, &ts) < 0))
         return -1;
@@ -215,14 +221,22 @@ EXPORT int64_t __time64(int64_t *out) {
     return ts.tv_sec;
 }
 
-EXPORT int __timespec_get64(struct timespec64 *ts, int base) {
+STAND_IN(int, __timespec_get64, struct timespec64 *ts, int base) {
     const int32_t clock = clock_of_base(base);
     return clock >= 0 && read_timespec64(clock, ts) == 0 ? base : 0;
 }
 
-#define ALIAS(name) __attribute__((visibility("default"), alias(#name)))
-ALIAS(__clock_getres64) int __clock_getres_time64(clockid_t, struct timespec64 *);
-ALIAS(__gettimeofday64) int __gettimeofday_time64(struct timeval64 *restrict, void *restrict);
-ALIAS(__timespec_get64) int __timespec_get_time64(struct timespec64 *, int);
+/* The names of musl. */
+STAND_IN(int, __clock_getres_time64, clockid_t clock, struct timespec64 *res) {
+    return stand_in___clock_getres64(clock, res);
+}
+
+STAND_IN(int, __gettimeofday_time64, struct timeval64 *restrict tv, void *restrict zone) {
+    return stand_in___gettimeofday64(tv, zone);
+}
+
+STAND_IN(int, __timespec_get_time64, struct timespec64 *ts, int base) {
+    return stand_in___timespec_get64(ts, base);
+}
 
 #endif
