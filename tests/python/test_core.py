@@ -225,15 +225,21 @@ def test_ticks_to_ns_is_exact_and_saturates(core, ticks):
     assert core.lib.fc_ticks_to_ns(ticks) == min(exact, UINT64_MAX)
 
 
-def test_ticks_to_ns_saturates_before_it_wraps(core):
-    """At the very tick; if a tick is less than a nanosecond there is none."""
-    factor = kernels_factor(core)
-    last = (((UINT64_MAX + 1) << 32) - 1) // factor  # the greatest that still fits
-    if last >= UINT64_MAX:
-        assert core.lib.fc_ticks_to_ns(UINT64_MAX) == UINT64_MAX * factor >> 32
-    else:
-        assert core.lib.fc_ticks_to_ns(last) == last * factor >> 32
-        assert core.lib.fc_ticks_to_ns(last + 1) == UINT64_MAX
+@given(
+    ticks=st.one_of(st.integers(0, UINT64_MAX), st.integers(0, 64).map(lambda n: 2**n - 1)),
+    mult=st.integers(1, 2**32 - 1),
+    shift=st.integers(0, 64),
+)
+def test_the_conversion_is_exact_and_saturates_at_any_rate(scale_product, ticks, mult, shift):
+    assert scale_product(ticks, mult, shift) == min(ticks * mult >> shift, UINT64_MAX)
+
+
+@given(mult=st.integers(2, 2**32 - 1), shift=st.integers(0, 31))
+def test_the_conversion_saturates_at_the_very_tick(scale_product, mult, shift):
+    last = (2 ** (64 + shift) - 1) // mult  # the greatest that still fits
+    for ticks in (last, last + 1):
+        if ticks <= UINT64_MAX:
+            assert scale_product(ticks, mult, shift) == min(ticks * mult >> shift, UINT64_MAX)
 
 
 def test_ticks_hz_is_the_rate_of_ticks_to_ns(core):
