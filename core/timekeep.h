@@ -109,6 +109,8 @@ struct fc_timekeep_line {
     uint64_t seen_count; /* the last sample */
     uint64_t seen_ns;
     double seen_half_width_ns;
+    uint64_t past_count[16], past_ns[16]; /* samples since the rate last changed, a ring */
+    uint32_t past;                        /* how many there were */
     uint64_t narrowest; /* counts that a good bracket takes */
     double error_ns;    /* kernel less line at the last sample */
 };
@@ -124,6 +126,7 @@ struct fc_timekeep_discipline {
     uint64_t interval_ns;
     uint32_t shift;
     bool proved;            /* the counter and the kernel's clock have agreed often enough */
+    bool enabled;           /* the switch, at the last update */
     bool begun;             /* the lines have a beginning */
     uint32_t agreed;        /* successive samples that gave one rate */
     uint32_t bad;           /* successive samples that were dropped */

@@ -37,7 +37,7 @@
 #ifdef FC_MODE_COUNTER_
 
 enum {
-    SWEEPS_MAX = 5,
+    SWEEPS_MAX = 4,
     SHIFT_MAX = 32, /* the kernel's own bound; finer than 10^-9 at any counter's rate */
     AGREED_MIN = 3, /* samples that have to agree before the counter is trusted */
     BAD_MAX = 2,    /* and those that may contradict */
@@ -48,6 +48,8 @@ enum {
 /* Slope and rate as proportions. The kernel's own slewing is bounded by 500 ppm, so that a rate can
  * change by 1000 ppm between two samples. */
 static const double slew_max = 1000e-6, rate_move_max = 2000e-6;
+/* Between two samples; the kernel's fastest slewing, a tick changed by a tenth, needs 10 ms. */
+static const double jump_ns = 1000000;
 /* What two samples say about a rate is this much worse than the widths of their brackets allow. */
 static const double rate_noise = 0.2e-6;
 static const double hz_min = 500000, hz_max = 100e9, ns_per_s = 1e9;
@@ -169,7 +171,7 @@ static bool bound(struct fc_timekeep_distance *distance, bool refining, int64_t 
 /* Whether a bracket is as narrow as they come on this machine. */
 static bool is_narrow(const struct sample *sample, const struct fc_timekeep_line *line) {
     return sample->width && line->narrowest &&
-           sample->width <= line->narrowest + line->narrowest / 4;
+           sample->width <= line->narrowest + line->narrowest / 2;
 }
 
 static bool is_usable(const struct sample *sample, const struct fc_timekeep_line *line) {
@@ -267,11 +269,16 @@ static double expected_ahead(const struct fc_timekeep_discipline *d,
            (double)(int64_t)(count - line->seen_count) * line->rate;
 }
 
-/* Turns the line, at its beginning, so that it meets the kernel an interval later. */
+/* Turns the line, at its beginning, so that it meets the kernel an interval later. Of an error that
+ * is within half a bracket most is noise: a quarter of it is taken, which also keeps a line that is
+ * used for longer than meant, because the next update is late, from running away. */
 static void turn(const struct fc_timekeep_discipline *d, struct fc_timekeep_line *line) {
     const double interval = (double)d->interval_ns / line->rate;
-    double correction = expected_ahead(d, line, line->last) / interval;
+    const double ahead_ns = expected_ahead(d, line, line->last);
+    const double certain = magnitude(ahead_ns) / (line->seen_half_width_ns + 1);
+    const double part = certain > 1 ? 1 : certain < 0.25 ? 0.25 : certain;
     const double most = line->rate * slew_max;
+    double correction = ahead_ns * part / interval;
     if (correction > most)
         correction = most;
     if (correction < -most)
@@ -313,21 +320,48 @@ static double rate_doubt(const struct fc_timekeep_line *line, const struct sampl
     return (half_width_ns(sample, line->rate) + line->seen_half_width_ns) / elapsed_ns + rate_noise;
 }
 
-/* Follows the clock of one line; false if the sample is out of bounds and was dropped. */
-static bool follow(struct fc_timekeep_discipline *d, struct fc_timekeep_line *line,
-                   const struct sample *sample) {
+/* Takes a sample into the ring. Returns the rate since the oldest there, 0 if it is the first. */
+static double rate_since_oldest(struct fc_timekeep_line *line, const struct sample *sample) {
+    const uint32_t places = sizeof line->past_ns / sizeof *line->past_ns;
+    const uint32_t oldest = line->past < places ? 0 : line->past % places;
+    const double elapsed = (double)(int64_t)(sample->count - line->past_count[oldest]);
+    const double rate =
+        line->past ? (double)(int64_t)(sample->ns - line->past_ns[oldest]) / elapsed : 0;
+    line->past_count[line->past % places] = sample->count;
+    line->past_ns[line->past % places] = sample->ns;
+    line->past++;
+    return rate;
+}
+
+/* What a sample says of a clock that is being followed. */
+enum verdict {
+    FOLLOWED,
+    OUT_OF_BOUNDS, /* dropped */
+    JUMPED         /* by more than any slewing can explain */
+};
+
+static enum verdict follow(struct fc_timekeep_discipline *d, struct fc_timekeep_line *line,
+                           const struct sample *sample) {
     const double elapsed = (double)(int64_t)(sample->count - line->seen_count);
     const double found = (double)(int64_t)(sample->ns - line->seen_ns) / elapsed;
     const double moved = found / line->rate - 1;
     const double doubt = rate_doubt(line, sample);
-    /* Of a move within the doubt most is noise; one beyond it is the kernel's. */
-    const double part = magnitude(moved) > doubt ? 1 : magnitude(moved) > doubt / 4 ? 0.5 : 0.125;
-    if (elapsed <= 0 || magnitude(moved) > rate_move_max + doubt)
-        return false;
-    line->rate += (found - line->rate) * part;
+    double rate;
+    if (elapsed <= 0)
+        return JUMPED;
+    if (magnitude(moved) > rate_move_max + doubt)
+        return magnitude(moved) * elapsed * line->rate > jump_ns ? JUMPED : OUT_OF_BOUNDS;
+    if (magnitude(moved) > doubt) { /* the kernel's rate has changed: what was before is history */
+        const struct sample last = {line->seen_count, line->seen_ns, 0};
+        line->past = 0;
+        rate_since_oldest(line, &last);
+    }
+    rate = rate_since_oldest(line, sample);
+    if (rate > 0)
+        line->rate = rate;
     line->error_ns = d->begun ? ahead_of(d, line, sample->count, sample->ns) : 0;
     remember(line, sample);
-    return true;
+    return FOLLOWED;
 }
 
 /* Whether the sample agrees with those before about the rate; before the first two there is none.
@@ -381,7 +415,7 @@ static void publish(const struct fc_timekeep_discipline *d, struct fc_timekeep *
     v.valid_cycles = clamp32((double)v.valid_ns / d->monotonic.rate);
     v.max_cycles = soft_ns ? clamp32((double)soft_ns / d->monotonic.rate) : v.valid_cycles;
     v.mask = FC_COUNTER_MASKED_ ? ((uint64_t)1 << 56) - 1 : UINT64_MAX;
-    v.mode = page->enabled ? FC_TIMEKEEP_MODE_COUNTER : FC_TIMEKEEP_MODE_OFF;
+    v.mode = d->enabled ? FC_TIMEKEEP_MODE_COUNTER : FC_TIMEKEEP_MODE_OFF;
     v.shift = d->shift;
     v.mult = d->monotonic.mult;
     v.raw_mult = d->raw.mult;
@@ -484,6 +518,7 @@ void fc_timekeep_outage(struct fc_timekeep_discipline *d, struct fc_timekeep *pa
     d->worst_error_ns = 0;
     d->realtime.known = d->boottime.known = d->tai.known = false;
     d->monotonic.seen_count = d->raw.seen_count = 0;
+    d->monotonic.past = d->raw.past = 0;
     d->monotonic.narrowest = d->raw.narrowest = 0;
 }
 
@@ -527,6 +562,7 @@ enum fc_timekeep_end fc_timekeep_update(struct fc_timekeep_discipline *d, struct
                                         const struct fc_timekeep_ports *ports, uint64_t soft_ns) {
     struct found found;
     enum published published;
+    bool enabled;
     const char *fault = sample_clocks(d, ports, &found);
     fc_timekeep_page_note(&page->heartbeat, page->heartbeat + 1);
     if (fault) {
@@ -551,9 +587,13 @@ enum fc_timekeep_end fc_timekeep_update(struct fc_timekeep_discipline *d, struct
             return FC_TIMEKEEP_PROVES;
         }
     } else {
-        bool both = follow(d, &d->monotonic, &found.monotonic);
-        both = follow(d, &d->raw, &found.raw) && both;
-        if (both) {
+        const enum verdict monotonic = follow(d, &d->monotonic, &found.monotonic);
+        const enum verdict raw = follow(d, &d->raw, &found.raw);
+        if (monotonic == JUMPED || raw == JUMPED) {
+            fc_timekeep_outage(d, page, "counter and kernel went apart");
+            return FC_TIMEKEEP_PROVES;
+        }
+        if (monotonic == FOLLOWED && raw == FOLLOWED) {
             d->bad = 0;
         } else {
             d->dropped++;
@@ -564,9 +604,16 @@ enum fc_timekeep_end fc_timekeep_update(struct fc_timekeep_discipline *d, struct
         }
     }
     account(d, page, &found);
+    enabled = __atomic_load_n(&page->enabled, __ATOMIC_RELAXED) != 0;
+    /* While it was off, readers had the kernel's answers: the chain is broken. */
+    if (enabled && !d->enabled)
+        d->begun = false;
+    d->enabled = enabled;
     published = d->begun ? publish_next(d, page, ports, soft_ns) : TOO_LATE;
     if (published != PUBLISHED)
         publish_beginning(d, page, ports, soft_ns, published == LATE_AND_ADVANCED);
+    if (!enabled) /* whoever turned it off may have stored no more than that */
+        fc_timekeep_page_mode(page, FC_TIMEKEEP_MODE_OFF);
     fc_timekeep_page_note32(&page->in_service, 1);
     return FC_TIMEKEEP_SERVES;
 }

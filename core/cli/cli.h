@@ -74,9 +74,6 @@ void cli_progress_end(void);
 void cli_json_begin(const struct cli_args *args, struct json *j);
 
 extern const struct cli_command command_info, command_gettime, command_timing, command_getcpu,
-    command_check, command_run;
-#ifdef FASTCLOCK_TIMEKEEP
-extern const struct cli_command command_publish;
-#endif
+    command_check, command_run, command_publish;
 
 #endif

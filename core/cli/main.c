@@ -17,9 +17,7 @@ static const struct cli_command *const commands[] = {
     &command_getcpu,
     &command_check,
     &command_run,
-#ifdef FASTCLOCK_TIMEKEEP
     &command_publish,
-#endif
     NULL,
 };
 
