@@ -11,8 +11,8 @@ const uint8_t fc_coarse_clocks[FC_COARSE_COUNT] = {FC_REALTIME_COARSE, FC_MONOTO
  * so far apart that lying between them says nothing. */
 enum { BRACKET_MAX_NS = 100000000 };
 
-static int32_t prove_clock(fc_proof_read *read, const void *source, uint32_t clock,
-                           uint32_t rounds, uint64_t tolerance_ns) {
+static int32_t prove_clock(fc_proof_read *read, const void *source, uint32_t clock, uint32_t rounds,
+                           uint64_t tolerance_ns) {
     uint32_t good = 0, voids = 0, outside = 0;
     struct fc_reading reading;
     uint64_t before, ours, after;

@@ -58,8 +58,9 @@ const struct fc_timekeep_hands *fc_timekeep_shown(void) {
 const struct fc_timekeep *fc_timekeep_page(enum fc_timekeep_kind *kind) {
     const struct fc_timekeep *page = atomic_load_explicit(&in_use, memory_order_acquire);
     const struct own *own = atomic_load_explicit(&own_page, memory_order_relaxed);
-    *kind = !page ? FC_TIMEKEEP_NONE : own && page == &own->page ? FC_TIMEKEEP_OWN
-                                                                 : FC_TIMEKEEP_HOST;
+    *kind = !page                       ? FC_TIMEKEEP_NONE
+            : own && page == &own->page ? FC_TIMEKEEP_OWN
+                                        : FC_TIMEKEEP_HOST;
     return page;
 }
 
@@ -162,8 +163,8 @@ static struct own *make_own(void) {
     const int saved = errno;
     struct own *own = atomic_load(&own_page), *none = NULL;
     if (!own) {
-        void *mapped = mmap(NULL, sizeof *own, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
-                            -1, 0);
+        void *mapped =
+            mmap(NULL, sizeof *own, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (mapped != MAP_FAILED && madvise(mapped, sizeof *own, MADV_WIPEONFORK) != 0) {
             munmap(mapped, sizeof *own);
             mapped = MAP_FAILED;
@@ -232,9 +233,8 @@ static uint64_t age_ns(const struct fc_timekeep *page) {
 /* What a read does that comes here: looks whether it should bring the page up to date. */
 static void keep_own(struct own *own) {
     const uint64_t age = age_ns(&own->page);
-    const bool serves =
-        __atomic_load_n(&own->page.in_service, __ATOMIC_RELAXED) &&
-        age < (uint64_t)FC_TIMEKEEP_INTERVAL_NS * FC_TIMEKEEP_INTERVALS_VALID;
+    const bool serves = __atomic_load_n(&own->page.in_service, __ATOMIC_RELAXED) &&
+                        age < (uint64_t)FC_TIMEKEEP_INTERVAL_NS * FC_TIMEKEEP_INTERVALS_VALID;
     struct fc_reading now;
     if (serves && age < FC_TIMEKEEP_INTERVAL_NS)
         return;
@@ -243,8 +243,7 @@ static void keep_own(struct own *own) {
         update_own(own);
         return;
     }
-    if (fc_sys_gettime(FC_MONOTONIC_COARSE, &now) == 0 &&
-        is_burst(own, fc_reading_count(now)))
+    if (fc_sys_gettime(FC_MONOTONIC_COARSE, &now) == 0 && is_burst(own, fc_reading_count(now)))
         update_own(own);
 }
 

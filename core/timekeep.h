@@ -37,15 +37,14 @@ bool fc_timekeep_is_page(const struct fc_timekeep *page, uint64_t size);
 
 /* Reads one clock from a page. `*hands` becomes the index of the timehands in force if inlined
  * reads may be turned to it, else -1. Returns FC_REASON_NONE; FC_REASON_MODE_NONE where the page is
- * switched off or out of service; FC_REASON_BUSY where what it holds is no longer valid or was being
- * written at every look, of which there are a bounded number. */
+ * switched off or out of service; FC_REASON_BUSY where what it holds is no longer valid or was
+ * being written at every look, of which there are a bounded number. */
 int32_t fc_timekeep_page_read(const struct fc_timekeep *page, uint32_t clock, bool ordered,
                               struct fc_reading *out, int32_t *hands);
 
 /* The latest that a reader can have been told by this page about a clock that never goes back; what
  * answers instead of the page must not be earlier. False if the page holds nothing to go by. */
-bool fc_timekeep_page_floor(const struct fc_timekeep *page, uint32_t clock,
-                            struct fc_reading *out);
+bool fc_timekeep_page_floor(const struct fc_timekeep *page, uint32_t clock, struct fc_reading *out);
 
 /* What a publication of one timehands says. */
 struct fc_timekeep_values {
@@ -75,8 +74,8 @@ void fc_timekeep_page_mode(struct fc_timekeep *page, uint32_t mode);
 /* The switch. Off takes effect at once; after on, the next update brings the readers back. */
 void fc_timekeep_page_enable(struct fc_timekeep *page, bool enabled);
 
-/* Ends every timehands now and turns the counter off: what a publisher does that stops, and one that
- * takes over a page. */
+/* Ends every timehands now and turns the counter off: what a publisher does that stops, and one
+ * that takes over a page. */
 void fc_timekeep_page_stop(struct fc_timekeep *page);
 
 /* Stores into the publisher's own fields. */
@@ -111,8 +110,8 @@ struct fc_timekeep_line {
     double seen_half_width_ns;
     uint64_t past_count[16], past_ns[16]; /* samples since the rate last changed, a ring */
     uint32_t past;                        /* how many there were */
-    uint64_t narrowest; /* counts that a good bracket takes */
-    double error_ns;    /* kernel less line at the last sample */
+    uint64_t narrowest;                   /* counts that a good bracket takes */
+    double error_ns;                      /* kernel less line at the last sample */
 };
 
 /* The distance of two clocks of which one follows the other: an interval that holds it, and the
@@ -125,13 +124,13 @@ struct fc_timekeep_distance {
 struct fc_timekeep_discipline {
     uint64_t interval_ns;
     uint32_t shift;
-    bool proved;            /* the counter and the kernel's clock have agreed often enough */
-    bool enabled;           /* the switch, at the last update */
-    bool begun;             /* the lines have a beginning */
-    uint32_t agreed;        /* successive samples that gave one rate */
-    uint32_t bad;           /* successive samples that were dropped */
-    uint32_t turn;          /* which of the rarer clocks is looked at next */
-    uint64_t last_count;    /* the highest count seen */
+    bool proved;         /* the counter and the kernel's clock have agreed often enough */
+    bool enabled;        /* the switch, at the last update */
+    bool begun;          /* the lines have a beginning */
+    uint32_t agreed;     /* successive samples that gave one rate */
+    uint32_t bad;        /* successive samples that were dropped */
+    uint32_t turn;       /* which of the rarer clocks is looked at next */
+    uint64_t last_count; /* the highest count seen */
     struct fc_timekeep_line monotonic, raw;
     struct fc_timekeep_distance realtime, boottime, tai; /* from FC_MONOTONIC */
     uint64_t steps, dropped, outages;
@@ -196,8 +195,7 @@ const struct fc_timekeep *fc_timekeep_page(enum fc_timekeep_kind *kind);
 /* Maps the page `name` in `directory` for reading. It has to be a regular file of the right size,
  * owned by root, writable by nobody else, in a directory of which the same holds; links are not
  * followed. NULL and FC_REASON_NO_PAGE or the like in *reason. */
-const struct fc_timekeep *fc_timekeep_map(const char *directory, const char *name,
-                                          int32_t *reason);
+const struct fc_timekeep *fc_timekeep_map(const char *directory, const char *name, int32_t *reason);
 
 /* The time namespace of this process, as struct fc_timekeep holds the publisher's. */
 void fc_timekeep_namespace(uint64_t *device, uint64_t *inode);

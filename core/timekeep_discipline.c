@@ -38,9 +38,9 @@
 
 enum {
     SWEEPS_MAX = 4,
-    SHIFT_MAX = 32, /* the kernel's own bound; finer than 10^-9 at any counter's rate */
-    AGREED_MIN = 3, /* samples that have to agree before the counter is trusted */
-    BAD_MAX = 2,    /* and those that may contradict */
+    SHIFT_MAX = 32,         /* the kernel's own bound; finer than 10^-9 at any counter's rate */
+    AGREED_MIN = 3,         /* samples that have to agree before the counter is trusted */
+    BAD_MAX = 2,            /* and those that may contradict */
     SPACE_MIN_NS = 1000000, /* between two samples that are to give a rate */
     REFINING = 16           /* sweeps after which a distance is fixed */
 };
@@ -100,7 +100,7 @@ static const char refused[] = "clock_gettime was refused";
 static const char *sweep_clocks(struct fc_timekeep_discipline *d,
                                 const struct fc_timekeep_ports *ports, struct sweep *s) {
     static const int32_t others[2] = {FC_BOOTTIME, FC_TAI};
-    const int32_t clocks[6] = {FC_MONOTONIC,         FC_REALTIME,  FC_MONOTONIC,
+    const int32_t clocks[6] = {FC_MONOTONIC,          FC_REALTIME,  FC_MONOTONIC,
                                others[d->turn++ % 2], FC_MONOTONIC, FC_RAW};
     uint64_t ns[6];
     s->other_clock = clocks[3];
@@ -569,8 +569,7 @@ enum fc_timekeep_end fc_timekeep_update(struct fc_timekeep_discipline *d, struct
         fc_timekeep_outage(d, page, fault);
         return fault == refused ? FC_TIMEKEEP_FAILS : FC_TIMEKEEP_PROVES;
     }
-    fc_timekeep_page_note(&page->heartbeat_ns,
-                          found.monotonic.ns + (uint64_t)d->boottime.value_ns);
+    fc_timekeep_page_note(&page->heartbeat_ns, found.monotonic.ns + (uint64_t)d->boottime.value_ns);
     if (found.suspended && d->proved) {
         fc_timekeep_outage(d, page, "the machine was suspended");
         return FC_TIMEKEEP_PROVES;

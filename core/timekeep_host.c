@@ -107,8 +107,8 @@ static const char *make_new(struct fc_timekeep_host *host, uint64_t interval_ns,
     int file;
     /* Only a publisher that was killed leaves one, and the lock says that none is alive. */
     unlinkat(host->directory, NEW_NAME, 0);
-    file = openat(host->directory, NEW_NAME, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW,
-                  0600);
+    file =
+        openat(host->directory, NEW_NAME, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (file < 0) {
         *error = errno;
         return "the new page cannot be created";
@@ -153,8 +153,7 @@ const char *fc_timekeep_host_open(struct fc_timekeep_host *host, const char *dir
 
 bool fc_timekeep_host_show(struct fc_timekeep_host *host) {
     if (!host->shown)
-        host->shown =
-            renameat(host->directory, NEW_NAME, host->directory, FC_TIMEKEEP_NAME) == 0;
+        host->shown = renameat(host->directory, NEW_NAME, host->directory, FC_TIMEKEEP_NAME) == 0;
     return host->shown;
 }
 

@@ -191,8 +191,8 @@ bool fc_timekeep_page_floor(const struct fc_timekeep *page, uint32_t clock,
         if (since >= 0) {
             const uint64_t until =
                 (uint64_t)since < taken.valid_cycles ? (uint64_t)since : taken.valid_cycles;
-            return taken.block.mult != 0 && evaluate(&taken, clock, UINT64_MAX,
-                                                     taken.block.last + until, out) == FC_TRY_OK_;
+            return taken.block.mult != 0 &&
+                   evaluate(&taken, clock, UINT64_MAX, taken.block.last + until, out) == FC_TRY_OK_;
         }
     }
     return false;

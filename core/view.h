@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the inlined reads look at: fc_view_v1, which is turned to the kernel's page, to a timehands of
- * the timekeep page, or dead.
+ * What the inlined reads look at: fc_view_v1, which is turned to the kernel's page, to a timehands
+ * of the timekeep page, or dead.
  */
 #ifndef FASTCLOCK_CORE_VIEW_H
 #define FASTCLOCK_CORE_VIEW_H

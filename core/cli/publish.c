@@ -46,8 +46,7 @@ static int status(const struct cli_args *args, const struct wish *wish) {
     const uint64_t patience_ns = 1000000000;
     int32_t reason, hands;
     struct fc_reading reading;
-    const struct fc_timekeep *page =
-        fc_timekeep_map(wish->directory, FC_TIMEKEEP_NAME, &reason);
+    const struct fc_timekeep *page = fc_timekeep_map(wish->directory, FC_TIMEKEEP_NAME, &reason);
     struct fc_info told;
     uint64_t age;
     bool alive, serves;
@@ -79,7 +78,8 @@ static int status(const struct cli_args *args, const struct wish *wish) {
     } else {
         printf("%s/%s %s: published by process %" PRIu32 "%s, %s, %s\n", wish->directory,
                FC_TIMEKEEP_NAME, serves ? "serves" : "does not serve", page->publisher,
-               alive ? "" : ", which does not answer", page->enabled ? "switched on" : "switched off",
+               alive ? "" : ", which does not answer",
+               page->enabled ? "switched on" : "switched off",
                told.timekeep_in_service ? "in service" : "out of service");
         printf("%" PRIu64 " updates, one every %.3f ms; furthest from the kernel %" PRIu64
                " ns; %" PRIu64 " steps of the realtime clock, %" PRIu64 " outages, %" PRIu64
@@ -189,14 +189,12 @@ static int serve(const struct cli_args *args, const struct wish *wish,
     bool served = false;
     fc_timekeep_discipline_init(&d, interval_ns);
     fc_timekeep_vmclock_open(&vmclock, FC_TIMEKEEP_VMCLOCK);
-    while (!told_to_stop &&
-           (!wish->seconds || now - began_ns < wish->seconds * 1000000000u)) {
+    while (!told_to_stop && (!wish->seconds || now - began_ns < wish->seconds * 1000000000u)) {
         if (fc_timekeep_vmclock_disrupted(&vmclock))
-            fc_timekeep_outage(&d, host->page, "the hypervisor says that the counter was disturbed");
+            fc_timekeep_outage(&d, host->page,
+                               "the hypervisor says that the counter was disturbed");
         switch (fc_timekeep_update(&d, host->page, &fc_timekeep_machine, 0)) {
-        case FC_TIMEKEEP_FAILS:
-            cli_error(args, "%s", d.outage);
-            return CLI_UNAVAILABLE;
+        case FC_TIMEKEEP_FAILS: cli_error(args, "%s", d.outage); return CLI_UNAVAILABLE;
         case FC_TIMEKEEP_SERVES:
             if (!fc_timekeep_host_show(host)) {
                 complain(args, wish->directory, "the page cannot be given its name", errno);
@@ -249,8 +247,7 @@ static int run(struct cli_args *args) {
         case CLI_STOP: return code;
         case 'd': wish.directory = value; break;
         case 'i':
-            if (!cli_number(args, "the interval in milliseconds", value, 1, 100,
-                            &wish.interval_ms))
+            if (!cli_number(args, "the interval in milliseconds", value, 1, 100, &wish.interval_ms))
                 return CLI_USAGE;
             break;
         case 's':
@@ -289,11 +286,12 @@ const struct cli_command command_publish = {
     .name = "publish",
     .operands = "",
     .summary = "publish the host's timekeep page, for kernels that distrust the counter",
-    .text = "Follows the kernel's clocks and publishes what programs with FASTCLOCK_SOURCE=timekeep\n"
-            "read, until told to stop by SIGTERM, SIGINT or SIGHUP. Needs root. Meant for hosts\n"
-            "whose kernel does not let programs read the counter; whoever uses it trusts the\n"
-            "counter where the kernel may not. With --status the exit code is 0 if the page\n"
-            "serves, 1 if it does not, 3 if there is none.",
+    .text =
+        "Follows the kernel's clocks and publishes what programs with FASTCLOCK_SOURCE=timekeep\n"
+        "read, until told to stop by SIGTERM, SIGINT or SIGHUP. Needs root. Meant for hosts\n"
+        "whose kernel does not let programs read the counter; whoever uses it trusts the\n"
+        "counter where the kernel may not. With --status the exit code is 0 if the page\n"
+        "serves, 1 if it does not, 3 if there is none.",
     .options = options,
     .option_count = sizeof options / sizeof *options,
     .run = run,

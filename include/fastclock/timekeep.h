@@ -64,12 +64,12 @@ struct fc_timekeep_block {
 struct fc_timekeep_hands {
     struct fc_timekeep_block fine; /* every clock but FC_RAW */
     struct fc_timekeep_block raw;  /* FC_RAW, which has a scale of its own */
-    uint64_t valid_cycles;         /* counts from `last` on in which the readings are vouched for; at
-                                      least max_cycles, below 2^32; lowered when a successor comes */
-    uint64_t valid_ns;             /* the same in nanoseconds, as it was first published */
-    uint64_t number;               /* of this publication, counted from 1 */
-    uint64_t steps;                /* times that the realtime clock was set, until now */
-    int64_t error_ns;              /* FC_MONOTONIC in the kernel less in the page, at this update */
+    uint64_t valid_cycles; /* counts from `last` on in which the readings are vouched for; at
+                              least max_cycles, below 2^32; lowered when a successor comes */
+    uint64_t valid_ns;     /* the same in nanoseconds, as it was first published */
+    uint64_t number;       /* of this publication, counted from 1 */
+    uint64_t steps;        /* times that the realtime clock was set, until now */
+    int64_t error_ns;      /* FC_MONOTONIC in the kernel less in the page, at this update */
     uint64_t unused[11];
 };
 
@@ -91,18 +91,19 @@ struct fc_timekeep {
     uint32_t current; /* the timehands published last; the low two bits are its index */
     uint64_t unused1[7];
     /* The publisher's own. */
-    uint64_t heartbeat;         /* updates tried, sampled or not */
-    uint64_t heartbeat_ns;      /* FC_BOOTTIME of the last of them */
-    uint64_t dropped;           /* samples that were out of bounds */
-    uint64_t outages;           /* times that the page was taken out of service */
-    uint64_t worst_error_ns;    /* the largest |error_ns| since the page was last put into service */
-    uint64_t steps;             /* as in the timehands */
-    uint32_t publisher;         /* process that publishes */
-    uint32_t in_service;        /* 1 while the counter is trusted by the publisher */
+    uint64_t heartbeat;      /* updates tried, sampled or not */
+    uint64_t heartbeat_ns;   /* FC_BOOTTIME of the last of them */
+    uint64_t dropped;        /* samples that were out of bounds */
+    uint64_t outages;        /* times that the page was taken out of service */
+    uint64_t worst_error_ns; /* the largest |error_ns| since the page was last put into service */
+    uint64_t steps;          /* as in the timehands */
+    uint32_t publisher;      /* process that publishes */
+    uint32_t in_service;     /* 1 while the counter is trusted by the publisher */
     uint64_t unused2[9];
     struct fc_timekeep_hands hands[4];
     uint64_t unused3[160];
-    int64_t skew[512]; /* counts that a processor's counter is ahead of the reference, by its number */
+    int64_t
+        skew[512]; /* counts that a processor's counter is ahead of the reference, by its number */
 };
 
 #endif /* FASTCLOCK_TIMEKEEP_H */
