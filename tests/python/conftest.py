@@ -111,7 +111,8 @@ def scale_product(built):
     ffi = cffi.FFI()
     ffi.cdef("uint64_t scale_product(uint64_t ticks, uint32_t mult, uint32_t shift);")
     lib = ffi.dlopen(str(built / "scale.so"))
-    return lib.scale_product
+    yield lib.scale_product
+    ffi.dlclose(lib)  # not before: with the last name of it gone, CFFI would close it itself
 
 
 # ---- The library, twice ----------------------------------------------------------------------
