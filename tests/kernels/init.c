@@ -147,15 +147,6 @@ static int run(char *const *argv, char *text, size_t size) {
     return killed ? -1 : status;
 }
 
-/* Whether `name` is one of the words of `list`, which commas divide. */
-static bool listed_in(const char *list, const char *name) {
-    const size_t length = strlen(name);
-    for (const char *at = list; at; at = strchr(at, ','), at = at ? at + 1 : NULL)
-        if (strncmp(at, name, length) == 0 && (at[length] == ',' || at[length] == '\0'))
-            return true;
-    return false;
-}
-
 static uint64_t good_in(const char *line) {
     const char *at = strstr(line, "\"good\": ");
     return at ? strtoull(at + strlen("\"good\": "), NULL, 10) : 0;
@@ -163,18 +154,16 @@ static uint64_t good_in(const char *line) {
 
 int main(void) {
     static char names[4096], line[3072];
-    char program[64] = "/checks", profile[64] = "guest", target[32] = "20000", total[32] = "0";
-    char source[64], available[128], only[1024] = "";
+    char program[] = "/checks", target[32] = "20000", total[32] = "0";
+    char source[64], available[128];
     char *rest = names, *name;
     struct utsname uts;
     uint64_t good = 0, wanted;
 
     mount_all();
-    option("fastclock_program", program, sizeof program);
-    option("fastclock_profile", profile, sizeof profile);
+    option("fastclock_checks", names, sizeof names);
     option("fastclock_target", target, sizeof target);
     option("fastclock_total", total, sizeof total);
-    option("fastclock_only", only, sizeof only);
     wanted = strtoull(total, NULL, 10);
     uname(&uts);
     settle();
@@ -185,38 +174,12 @@ int main(void) {
     say("{\"kernel\": \"%s\", \"machine\": \"%s\", \"clocksource\": \"%s\", \"available\": \"%s\"}",
         uts.release, uts.machine, source, available);
 
-    {
-        char *const argv[] = {program, "--list", profile, NULL};
-        char listed[sizeof names];
-        int ends[2];
-        pid_t child;
-        ssize_t got;
-        size_t length = 0;
-        if (pipe(ends) != 0)
-            return 1;
-        child = fork();
-        if (child == 0) {
-            dup2(ends[1], STDOUT_FILENO);
-            execv(argv[0], argv);
-            _exit(127);
-        }
-        close(ends[1]);
-        while ((got = read(ends[0], listed + length, sizeof listed - 1 - length)) > 0)
-            length += (size_t)got;
-        listed[length] = '\0';
-        close(ends[0]);
-        waitpid(child, NULL, 0);
-        memcpy(names, listed, length + 1);
-    }
-
-    while ((name = strsep(&rest, "\n"))) {
+    while ((name = strsep(&rest, ","))) {
         char enough[32];
         char *argv[] = {program, "--may-set-clock", "--target", target, name, NULL};
         const uint64_t start = now_ms();
         int status;
-        if (!*name || (*only && !listed_in(only, name)))
-            continue;
-        if (!rest || !*rest) { /* the last one makes the total full */
+        if (!rest) { /* the last one makes the total full */
             const uint64_t missing = good < wanted ? wanted - good : 0;
             if (missing > strtoull(target, NULL, 10)) {
                 snprintf(enough, sizeof enough, "%" PRIu64, missing);
