@@ -425,9 +425,14 @@ static const unsigned char *find_clocks(const struct fc_layout *layout,
 
 static void publish(struct fc_kernel_page *page, const unsigned char *first,
                     const unsigned char *clocks, const struct fc_layout *layout) {
+    const struct fc_layout *former = atomic_load(&page->layout);
     if (atomic_load(&page->first) != first || atomic_load(&page->clocks) != clocks ||
-        atomic_load(&page->layout) != layout) {
-        atomic_store(&page->layout, NULL);
+        former != layout) {
+        /* Nobody may take a layout for that of another page. Where there was none, several threads
+         * may make the first choice at once, and none of them takes away what another one has set
+         * and is proving. */
+        if (former)
+            atomic_store(&page->layout, NULL);
         atomic_store(&page->first, first);
         atomic_store(&page->clocks, clocks);
         atomic_store_explicit(&page->layout, layout, memory_order_release);

@@ -376,7 +376,7 @@ static void tell_timekeep(struct fc_info *all) {
     const struct fc_timekeep *page = fc_timekeep_page(&kind);
     if (!page || all->source != FC_SOURCE_TIMEKEEP)
         return;
-    all->timekeep = kind;
+    all->timekeep = (int32_t)kind;
     fc_timekeep_page_tell(page, all);
     if (all->coarse_serving == FC_SOURCE_TIMEKEEP)
         all->coarse_resolution_ns = all->timekeep_interval_ns;

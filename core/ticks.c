@@ -16,17 +16,6 @@ static uint64_t pack(uint32_t mult, uint32_t shift) {
     return (uint64_t)shift << 32 | mult;
 }
 
-static uint64_t product_shifted(uint64_t ticks, uint32_t mult, uint32_t shift) {
-    /* 96 bits, in two parts; high * 2^32 + low */
-    const uint64_t low = (ticks & UINT32_MAX) * mult;
-    const uint64_t high = (ticks >> 32) * mult + (low >> 32);
-    if (shift >= 32)
-        return high >> (shift - 32);
-    if (high >> (32 + shift))
-        return UINT64_MAX;
-    return high << (32 - shift) | (low & UINT32_MAX) >> shift;
-}
-
 #ifdef FC_MODE_COUNTER_
 
 /* A reading of FC_RAW and the counter at that moment: between two readings of the counter, the
@@ -142,5 +131,5 @@ uint64_t fc_ticks_hz_known(void) {
 
 uint64_t fc_ticks_to_ns(uint64_t ticks) {
     const uint64_t s = any_scale();
-    return product_shifted(ticks, (uint32_t)s, (uint32_t)(s >> 32));
+    return fc_ticks_scaled(ticks, (uint32_t)s, (uint32_t)(s >> 32));
 }

@@ -60,7 +60,7 @@ check_end_claim_(int status, const char *file, int line, const char *expression,
     char text[SIZE + 1];
     va_list arguments;
     int length =
-        snprintf(text, SIZE, "    %s:%d: %s%s", file, line, expression, *expression ? ": " : "");
+        snprintf(text, SIZE, "    %s:%d:%s%s", file, line, expression, *expression ? ": " : "");
     if (length < SIZE) {
         va_start(arguments, format);
         length += vsnprintf(text + length, (size_t)(SIZE - length), format, arguments);
@@ -75,25 +75,25 @@ check_end_claim_(int status, const char *file, int line, const char *expression,
 }
 
 /* Fails the claim, with a sentence that holds the values. */
-#define FAIL(...) check_end_claim_(CHECK_FAILED, __FILE__, __LINE__, "", __VA_ARGS__)
+#define FAIL(...) check_end_claim_(CHECK_FAILED, __FILE__, __LINE__, "", " " __VA_ARGS__)
 
-/* Fails the claim unless the condition holds. */
+/* Fails the claim unless the condition holds, with the values in a sentence if one is given. */
 #define CHECK(condition, ...)                                                                      \
     do {                                                                                           \
         if (!(condition))                                                                          \
-            check_end_claim_(CHECK_FAILED, __FILE__, __LINE__, #condition, __VA_ARGS__);           \
+            check_end_claim_(CHECK_FAILED, __FILE__, __LINE__, #condition, " " __VA_ARGS__);       \
     } while (0)
 
 /* A step that has to work for the claim to be tried at all. */
 #define MUST(call)                                                                                 \
     do {                                                                                           \
         if ((call) < 0)                                                                            \
-            check_end_claim_(CHECK_FAILED, __FILE__, __LINE__, #call, "%s", strerror(errno));      \
+            check_end_claim_(CHECK_FAILED, __FILE__, __LINE__, #call, " %s", strerror(errno));     \
     } while (0)
 
 /* The claim cannot be tried in this build or on this machine, for a reason that is printed and
  * counted. Not for want of privileges: the tests run as root. */
-#define CANNOT(...) check_end_claim_(CHECK_CANNOT, __FILE__, __LINE__, "", __VA_ARGS__)
+#define CANNOT(...) check_end_claim_(CHECK_CANNOT, __FILE__, __LINE__, "", " " __VA_ARGS__)
 
 /* How often a claim repeats something: `rounds`, fewer under a sanitizer, or scaled by the
  * environment variable FASTCLOCK_TEST_PERCENT for machines that are emulated. */

@@ -222,8 +222,10 @@ static void crowd_reads_first(void) {
         CHECK(pthread_create(&threads[i], NULL, first_read, NULL) == 0, "thread %d", i);
     for (int i = 0; i < CROWD; i++)
         pthread_join(threads[i], NULL);
-    CHECK(info_now().source == FC_SOURCE_KERNEL_PAGE, "%s", fc_source_name(info_now().source));
-    CHECK(info_now().serving == FC_SOURCE_KERNEL_PAGE, "%s", fc_source_name(info_now().serving));
+    CHECK(info_now().source == FC_SOURCE_KERNEL_PAGE, "%s: %s", fc_source_name(info_now().source),
+          fc_reason_text(info_now().reason[FC_SOURCE_KERNEL_PAGE]));
+    CHECK(info_now().serving == FC_SOURCE_KERNEL_PAGE, "%s: %s", fc_source_name(info_now().serving),
+          fc_reason_text(info_now().serving_reason));
 }
 
 static void many_first_reads(const void *argument) {
