@@ -44,6 +44,10 @@ const char *cli_way_name(enum cli_way way);
 /* Whether `clock` can be read that way here; for the ways without a clock, whether they work. */
 bool cli_way_works(enum cli_way way, int32_t clock);
 
+/* Whether this process may read the counter. Where not, the C library may not be called for a clock
+ * that needs it: it would be killed. */
+bool cli_counter_may_be_read(void);
+
 /* Reads `clock` that way `reads` times and throws the readings away. */
 void cli_read(enum cli_way way, int32_t clock, uint64_t reads);
 

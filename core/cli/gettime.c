@@ -21,10 +21,8 @@ static double seconds(struct timeval tv) {
 
 static void now(struct spent *s) {
     struct rusage usage;
-    struct timespec ts;
-    clock_gettime(CLOCK_MONOTONIC, &ts);
     getrusage(RUSAGE_SELF, &usage);
-    s->real_s = (double)ts.tv_sec + (double)ts.tv_nsec / 1e9;
+    s->real_s = (double)fc_monotonic_ns() / 1e9;
     s->user_s = seconds(usage.ru_utime);
     s->system_s = seconds(usage.ru_stime);
 }

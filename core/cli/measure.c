@@ -36,7 +36,11 @@ static uint64_t ticks_of(const struct measured *m, uint64_t reads) {
 }
 
 static bool select_for(const struct measured *m) {
-    return m->source == MEASURE_ANY_SOURCE || fc_select(m->source) == 0;
+    if (m->source == MEASURE_ANY_SOURCE)
+        return true;
+    if (m->source == FC_SOURCE_LIBC && !cli_counter_may_be_read())
+        return false;
+    return fc_select(m->source) == 0;
 }
 
 /* How many reads fill a round. */

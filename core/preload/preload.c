@@ -50,12 +50,22 @@ static COLD void ask(void) {
     atomic_store_explicit(&asked, true, memory_order_relaxed);
 }
 
-/* Where no page is read, `off` among the reasons, nothing stands between the call and the vDSO. */
+/* Where no page is read, as with `off`, nothing stands between the call and the kernel. */
 static COLD int32_t read_slow(int32_t clock, struct fc_reading *out) {
+    const uint32_t chosen = fc_choice();
     if (!atomic_load_explicit(&asked, memory_order_relaxed))
         ask();
-    if (!(fc_choice() & (FC_CHOICE_PAGE_FINE | FC_CHOICE_PAGE_COARSE)))
-        return fc_vdso_gettime(clock, out) ? 0 : fc_sys_gettime(clock, out);
+    if (!(chosen & (FC_CHOICE_PAGE_FINE | FC_CHOICE_PAGE_COARSE))) {
+        switch (chosen & FC_CHOICE_SOURCE) {
+        case FC_SOURCE_VDSO:
+        case FC_SOURCE_LIBC:
+            if (fc_vdso_gettime(clock, out))
+                return 0;
+            return fc_sys_gettime(clock, out);
+        case FC_SOURCE_SYSCALL: return fc_sys_gettime(clock, out);
+        default: break;
+        }
+    }
     return fc_posix_read_slow(clock, out);
 }
 
