@@ -8,7 +8,7 @@ import pytest
 
 from conftest import TOP
 
-COMMANDS = ["info", "gettime", "timing", "getcpu", "check", "run"]
+COMMANDS = ["info", "gettime", "timing", "getcpu", "check", "run", "publish"]
 MANUAL = TOP / "docs" / "fastclock.1.md"
 
 
@@ -65,7 +65,7 @@ def test_an_unknown_option_is_named_with_those_that_exist(fastclock, command):
     assert done.stdout == ""
 
 
-@pytest.mark.parametrize("command", ["info", "getcpu", "check"])
+@pytest.mark.parametrize("command", ["info", "getcpu", "check", "publish"])
 def test_operands_are_refused_where_none_are_taken(fastclock, command):
     done = fastclock.run(command, "surplus")
     assert done.returncode == 2 and "'surplus'" in done.stderr and done.stdout == ""
