@@ -46,11 +46,13 @@ def files(built_packages):
         return {name: wheel.read(name) for name in wheel.namelist()}
 
 
-def test_the_wheel_holds_the_package_and_nothing_beside_it(files):
-    names = {pathlib.PurePath(name).parts[0] for name in files}
-    assert len(names) == 2
-    assert "fastclock" in names
-    assert [name for name in names if name.endswith(".dist-info")]
+def test_the_wheel_holds_the_package_and_the_command_and_nothing_beside_them(files):
+    parts = [pathlib.PurePath(name).parts for name in files]
+    tops = {top for top, *_ in parts}
+    assert {top for top in tops if "-" not in top} == {"fastclock"}
+    assert {pathlib.PurePath(top).suffix for top in tops} == {"", ".data", ".dist-info"}
+    scripts = [name for _, kind, *name in parts if kind == "scripts"]
+    assert scripts == [["fastclock"]]
 
 
 @pytest.mark.parametrize(
@@ -61,7 +63,7 @@ def test_the_wheel_holds_what_users_and_type_checkers_need(files, name):
 
 
 def test_the_wheel_holds_one_library_under_its_soname(files, tmp_path):
-    libraries = [name for name in files if "libfastclock" in name]
+    libraries = [name for name in files if "libfastclock.so" in name]
     assert len(libraries) == 1
     (tmp_path / "library").write_bytes(files[libraries[0]])
     dynamic = run("readelf", "-d", tmp_path / "library")
@@ -69,7 +71,7 @@ def test_the_wheel_holds_one_library_under_its_soname(files, tmp_path):
 
 
 def test_both_modules_look_for_the_library_beside_them_and_nowhere_else(files, tmp_path):
-    modules = [name for name in files if name.endswith(".so")]
+    modules = [name for name in files if name.startswith("fastclock/") and name.endswith(".so")]
     assert len(modules) == 2
     for name in modules:
         (tmp_path / "module").write_bytes(files[name])
@@ -114,5 +116,15 @@ def test_the_wheel_works_where_the_tree_is_not(elsewhere):
     assert told["info"]["source"] in ("kernel-page", "vdso", "syscall")
 
 
-def test_the_wheels_command_works_where_the_tree_is_not(elsewhere):
+def test_the_module_as_a_command_works_where_the_tree_is_not(elsewhere):
     assert "source:" in run(elsewhere, "-I", "-m", "fastclock", cwd="/")
+
+
+def test_the_command_works_where_the_tree_is_not(elsewhere):
+    told = json.loads(run(elsewhere.with_name("fastclock"), "info", "--json", cwd="/"))
+    assert told["source"] in ("kernel-page", "vdso", "syscall")
+
+
+def test_the_command_finds_the_library_that_it_preloads_where_the_tree_is_not(elsewhere):
+    maps = run(elsewhere.with_name("fastclock"), "run", "--", "cat", "/proc/self/maps", cwd="/")
+    assert f"{elsewhere.parent.parent}/lib/fastclock/libfastclock-preload.so" in maps
