@@ -60,8 +60,7 @@ def _compile(name, source, target, *flags):
 
 @pytest.fixture(scope="session")
 def built(tmp_path_factory):
-    """A folder with the modules `probe` and `counts`, which children find by PYTHONPATH, and the
-    library scale.so."""
+    """A folder with the modules `probe` and `counts`, which children find by PYTHONPATH."""
     target = tmp_path_factory.mktemp("built")
     builder = cffi.FFI()
     builder.cdef((HERE / "probe.h").read_text())
@@ -77,13 +76,6 @@ def built(tmp_path_factory):
         HERE / "counts.c",
         target,
         *(f"-I{ROOT / 'include'}", str(library), f"-Wl,-rpath,{package}"),
-    )
-    _compile(
-        "scale",
-        HERE / "scale.c",
-        target,
-        *(f"-I{ROOT / 'include'}", f"-I{ROOT / 'core'}", "-fvisibility=default"),
-        *(_installed_library("libfastclock.a"), "-Wl,--exclude-libs,ALL"),
     )
     sys.path.insert(0, str(target))
     yield target
@@ -105,30 +97,18 @@ def counts(built):
     return counts
 
 
-@pytest.fixture(scope="session")
-def scale_product(built):
-    """product_shifted() of core/ticks.c."""
-    ffi = cffi.FFI()
-    ffi.cdef("uint64_t scale_product(uint64_t ticks, uint32_t mult, uint32_t shift);")
-    lib = ffi.dlopen(str(built / "scale.so"))
-    yield lib.scale_product
-    ffi.dlclose(lib)  # not before: with the last name of it gone, CFFI would close it itself
-
-
 # ---- The library, twice ----------------------------------------------------------------------
 
 
-def _installed_library(name):
-    """libfastclock.so or .a: where FASTCLOCK_LIBRARY says that it is, or below build/install."""
+def _installed_library():
     named = os.environ.get("FASTCLOCK_LIBRARY")
     if named:
-        found = [pathlib.Path(named).with_name(name)]
-    else:
-        found = sorted((ROOT / "build" / "install").glob(f"lib*/**/{name}"))
-    if not found or not found[0].exists():
+        return named
+    found = sorted((ROOT / "build" / "install").glob("lib*/**/libfastclock.so"))
+    if not found:
         pytest.fail(
-            f"no {name} below build/install: install the library there, as ./dev test does, or "
-            "name the installed libfastclock.so in FASTCLOCK_LIBRARY"
+            "no libfastclock.so below build/install: install the library there, as ./dev test "
+            "does, or name it in FASTCLOCK_LIBRARY"
         )
     return str(found[0])
 
@@ -140,7 +120,7 @@ def _in_api_mode():
 def _in_abi_mode():
     ffi = cffi.FFI()
     ffi.cdef(ABI_H.read_text())
-    return ffi, ffi.dlopen(_installed_library("libfastclock.so"))
+    return ffi, ffi.dlopen(_installed_library())
 
 
 @pytest.fixture(scope="session")

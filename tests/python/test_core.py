@@ -26,8 +26,9 @@ def test_abi_h_holds_declarations_alone():
 
 
 def test_every_declared_function_is_in_the_library(core):
-    declared = re.findall(r"^[a-z].*?\b(\w+)\(.*\);", ABI_H.read_text(), re.MULTILINE)
-    assert len(declared) > 20
+    declared = [name for name in dir(fastclock.lib) if callable(getattr(fastclock.lib, name))]
+    without_comments = re.sub(r"/\*.*?\*/", "", ABI_H.read_text(), flags=re.DOTALL)
+    assert len(declared) == without_comments.count("(")
     for name in declared:
         assert core.address(name)
 
@@ -223,23 +224,6 @@ def kernels_factor(core):
 def test_ticks_to_ns_is_exact_and_saturates(core, ticks):
     exact = ticks * kernels_factor(core) >> 32
     assert core.lib.fc_ticks_to_ns(ticks) == min(exact, UINT64_MAX)
-
-
-@given(
-    ticks=st.one_of(st.integers(0, UINT64_MAX), st.integers(0, 64).map(lambda n: 2**n - 1)),
-    mult=st.integers(1, 2**32 - 1),
-    shift=st.integers(0, 64),
-)
-def test_the_conversion_is_exact_and_saturates_at_any_rate(scale_product, ticks, mult, shift):
-    assert scale_product(ticks, mult, shift) == min(ticks * mult >> shift, UINT64_MAX)
-
-
-@given(mult=st.integers(2, 2**32 - 1), shift=st.integers(0, 31))
-def test_the_conversion_saturates_at_the_very_tick(scale_product, mult, shift):
-    last = (2 ** (64 + shift) - 1) // mult  # the greatest that still fits
-    for ticks in (last, last + 1):
-        if ticks <= UINT64_MAX:
-            assert scale_product(ticks, mult, shift) == min(ticks * mult >> shift, UINT64_MAX)
 
 
 def test_ticks_hz_is_the_rate_of_ticks_to_ns(core):

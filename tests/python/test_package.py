@@ -266,6 +266,27 @@ def test_info_has_what_it_promises():
     }
 
 
+def test_info_leaves_out_nothing_that_the_library_tells():
+    told = {name for name, _ in fastclock.ffi.typeof("struct fc_info").fields}
+    assert told - {"size", "reason"} <= {*fastclock.Info._fields}
+    assert {"reason", "reasons"} <= {*fastclock.Info._fields}
+
+
+def test_info_tells_of_a_timekeep_page_of_ones_own(child):
+    told = child("""
+import fastclock, json
+without = fastclock.info()
+fastclock.select("timekeep")
+fastclock.monotonic_ns()
+print(json.dumps([without._asdict(), fastclock.info()._asdict()]))
+""")
+    assert (told[0]["timekeep"], told[0]["timekeep_interval_ns"]) == (None, 0)
+    assert told[1]["source"] == "timekeep"
+    assert told[1]["timekeep"] in ("own", "host")
+    assert told[1]["timekeep_interval_ns"] > 0
+    assert told[1]["reason"] == "timekeep was asked for"
+
+
 @pytest.mark.parametrize("source", ["auto", *SOURCES])
 def test_select_changes_the_source_for_both_modules(source, probe):
     fastclock.select(source)

@@ -22,6 +22,9 @@ _SOURCES = {
     if number != lib.FC_SOURCE_NONE
 }
 
+# Whose page, by the numbers of struct fc_info.
+_TIMEKEEP = {0: None, 1: "own", 2: "host"}
+
 
 class Info(typing.NamedTuple):
     """What was chosen and why, as things stood when info() was called."""
@@ -63,6 +66,18 @@ class Info(typing.NamedTuple):
     """Readings, each bracketed by two system calls, that the source in use has passed."""
     slow_reads: int
     """Reads that left the fast path since the process began."""
+    timekeep: typing.Optional[str]
+    """Whose timekeep page is in use: "own" (this process's), "host", or None."""
+    timekeep_in_service: bool
+    """Whether its publisher trusts the counter now."""
+    timekeep_interval_ns: int
+    """Nanoseconds between two of its updates; 0 without a page, as are the next three."""
+    timekeep_error_ns: int
+    """The furthest that its monotonic clock was seen from the kernel's."""
+    timekeep_steps: int
+    """Times that the realtime clock was set meanwhile."""
+    timekeep_outages: int
+    """Times that the page had to be taken out of service."""
 
 
 def _why(raw: typing.Any, source: str, reasons: typing.Dict[str, str]) -> str:
@@ -111,6 +126,12 @@ def info() -> Info:
         tai_offset_s=raw.tai_offset_s,
         proof_rounds=raw.proof_rounds,
         slow_reads=raw.slow_reads,
+        timekeep=_TIMEKEEP[raw.timekeep],
+        timekeep_in_service=bool(raw.timekeep_in_service),
+        timekeep_interval_ns=raw.timekeep_interval_ns,
+        timekeep_error_ns=raw.timekeep_error_ns,
+        timekeep_steps=raw.timekeep_steps,
+        timekeep_outages=raw.timekeep_outages,
     )
 
 
@@ -120,7 +141,8 @@ def select(source: str) -> None:
     source: auto, kernel-page, timekeep, vdso, syscall or off (what the C library does).
     Also the call to make after the process was restored from a checkpoint. Other threads may read
     meanwhile. Raises ValueError for any other name, and OSError (ENOTSUP), with the reason, if the
-    source was refused; the former choice then stands.
+    source was refused: then the former choice stands, unless it was the very one, or needs a counter
+    that has been forbidden since; info() tells what serves.
     """
     if not isinstance(source, str):
         raise TypeError(f"source must be a str, not {type(source).__name__}")
