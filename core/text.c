@@ -66,7 +66,9 @@ const char *fc_reason_text(int32_t reason) {
     case FC_REASON_BUSY: return "the page was being written, or its count is out of range";
     case FC_REASON_NO_SYMBOL: return "no clock function was found in the vDSO";
     case FC_REASON_REFUSED: return "the system call was refused";
-    case FC_REASON_NOT_OPTED_IN: return "it is used only when asked for by name (FASTCLOCK_SOURCE=timekeep): a read then costs "
+    case FC_REASON_NOT_OPTED_IN:
+        return "it is used only when asked for by name (FASTCLOCK_SOURCE=timekeep): a read then "
+               "costs "
                "what reading the counter costs, at the risk that the counter, which the kernel may "
                "have reason not to trust, is wrong";
     case FC_REASON_NO_PAGE: return "no timekeep page is published, or it is not to be trusted";

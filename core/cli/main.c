@@ -11,14 +11,8 @@
 #include "cli.h"
 
 static const struct cli_command *const commands[] = {
-    &command_info,
-    &command_gettime,
-    &command_timing,
-    &command_getcpu,
-    &command_check,
-    &command_run,
-    &command_publish,
-    NULL,
+    &command_info,  &command_gettime, &command_timing,  &command_getcpu,
+    &command_check, &command_run,     &command_publish, NULL,
 };
 
 static void help(FILE *out) {
