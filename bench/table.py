@@ -259,7 +259,7 @@ SOURCES = ["kernel-page", "timekeep", "vdso", "syscall", "libc"]
 def print_choice(info):
     """The source in use, why it is that one, and why not an earlier or a wished one."""
     source, asked = info["source"], os.environ.get("FASTCLOCK_SOURCE", "")
-    layout = f", page layout {info['layout']}" if info["layout"] else ""
+    layout = f", page layout {info['layout']}" if source == "kernel-page" else ""
     print(f"fastclock {info['version']}: source {source}{layout}")
     if info["wanted_reason"]:
         print(f"  FASTCLOCK_SOURCE={asked} is not followed: {info['wanted_reason']}")
