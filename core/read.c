@@ -127,8 +127,13 @@ static inline bool look(uint32_t clock, uint64_t *sec, uint64_t *ns) {
     DEFINE_READ(name, clock, false, LOOK_FINE(which, clock, fc_cpu_counter_relaxed_))
 #define DEFINE_COARSE(name, clock) DEFINE_READ(name, clock, false, LOOK_COARSE(clock))
 
-DEFINE_ORDERED(vtime64, fine, FC_REALTIME)
 DEFINE_ORDERED(fc_realtime_ns, fine, FC_REALTIME)
+/* The same under its old name: said here, so that neither is a jump to the other. */
+#ifdef __ELF__
+uint64_t(vtime64)(void) __attribute__((alias("fc_realtime_ns")));
+#else
+DEFINE_ORDERED(vtime64, fine, FC_REALTIME)
+#endif
 DEFINE_ORDERED(fc_monotonic_ns, fine, FC_MONOTONIC)
 DEFINE_ORDERED(fc_raw_ns, raw, FC_RAW)
 DEFINE_ORDERED(fc_boottime_ns, fine, FC_BOOTTIME)
