@@ -60,12 +60,12 @@ static bool plausible_scale(const unsigned char *block, uint32_t extra) {
     uint64_t hz;
     if (mult == 0 || shift == 0 || shift > SHIFT_MAX)
         return false;
-    /* With a product of this many bits a count behind the last one always overflows, whatever the
-     * scale, which the read relies on. */
-    if (mult == 1)
-        return false;
     /* A mask is a row of ones from the lowest bit on; the hypervisors' counts have all of them. */
-    if (FC_COUNTER_MASKED_ ? (mask & (mask + 1)) != 0 || mask <= UINT32_MAX : mask != UINT64_MAX)
+    if (FC_COUNTER_MASKED_ ? (mask & (mask + 1)) != 0 : mask != UINT64_MAX)
+        return false;
+    /* A count behind the last one is a difference in the upper half of what the mask allows. The
+     * read relies on that its product with `mult` overflows. */
+    if ((mask >> 33) * mult <= UINT32_MAX)
         return false;
     hz = ((uint64_t)1000000000 << shift) / mult;
     return hz >= hz_min && hz <= hz_max;
@@ -287,7 +287,7 @@ static int32_t read_page(struct fc_kernel_page *page, uint32_t proving, uint32_t
         if (FC_UNLIKELY_(!(proved & way))) {
             if (proving) /* the mode went amid the proof */
                 return FC_REASON_BUSY;
-            reason = open_way(page, way, page_of_mode(clocks, mode));
+            reason = open_way(page, way, is_coarse(clock) ? NULL : page_of_mode(clocks, mode));
             if (reason != FC_REASON_NONE)
                 return reason;
         }
@@ -470,7 +470,8 @@ int32_t fc_kernel_page_open(struct fc_kernel_page *page, bool counter) {
         return reason;
     reason = fc_kernel_page_read(page, FC_MONOTONIC, true, &reading);
     if (reason == FC_REASON_MODE_NONE || reason == FC_REASON_MODE_UNKNOWN ||
-        reason == FC_REASON_PARAVIRTUAL || reason == FC_REASON_BUSY)
+        reason == FC_REASON_PARAVIRTUAL || reason == FC_REASON_BUSY ||
+        reason == FC_REASON_UNREADABLE)
         return FC_REASON_NONE; /* the page is right; its counter may come back */
     return reason;
 }

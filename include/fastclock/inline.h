@@ -109,7 +109,7 @@ FC_INLINE_ enum fc_try_ fc_try_fine_(const unsigned char *block, uint32_t extra,
     const unsigned char *scaled = block + extra;
     const unsigned char *base = scaled + FC_BLOCK_BASE_ + clock * FC_BLOCK_BASE_SIZE_;
     const uint32_t sequence = fc_load_sequence_(block);
-    uint64_t cycles, delta, shifted;
+    uint64_t cycles, delta, mult, shifted;
 
     if (FC_UNLIKELY_(sequence & 1))
         return FC_TRY_AGAIN_;
@@ -128,9 +128,13 @@ FC_INLINE_ enum fc_try_ fc_try_fine_(const unsigned char *block, uint32_t extra,
      * by lowering it to a count that is still to come. */
     if (FC_UNLIKELY_(delta > fc_load64_(block + FC_BLOCK_LIMIT_)))
         return FC_TRY_LEAVE_;
-    /* A page without a limit that was not updated for very long, or one that makes no sense. */
-    if (FC_UNLIKELY_(
-            __builtin_mul_overflow(delta, (uint64_t)fc_load32_(scaled + FC_BLOCK_MULT_), &shifted)))
+    /* A page without a limit that was not updated for very long, or one that makes no sense. A
+     * scale of 0, at which time stands still, is a test that costs nothing measurable; a bound on
+     * the shift or on the result would cost. */
+    mult = fc_load32_(scaled + FC_BLOCK_MULT_);
+    if (FC_UNLIKELY_(mult == 0))
+        return FC_TRY_LEAVE_;
+    if (FC_UNLIKELY_(__builtin_mul_overflow(delta, mult, &shifted)))
         return FC_TRY_LEAVE_;
     if (FC_UNLIKELY_(__builtin_add_overflow(shifted, fc_load64_(base + 8), &shifted)))
         return FC_TRY_LEAVE_;
