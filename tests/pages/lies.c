@@ -678,6 +678,16 @@ static void pv_ahead(void) {
     put_pv(8, world.counter + 2600000000, 8);
 }
 
+/* With a scale of so few digits the product does not overflow. */
+static void pv_ahead_by_a_coarse_scale(void) {
+    world_migrate();
+    world.pv_shift = 24;
+    world.pv_mult = 98;
+    world_write(1234567892);
+    all_reads_are_right();
+    pv_ahead();
+}
+
 static void pv_shift_wide(void) {
     put_pv(28, 100, 1);
 }
@@ -722,6 +732,8 @@ static const struct pv_lie {
      FC_REASON_PARAVIRTUAL},
     {"a version that stays odd", MODE_PVCLOCK, pv_version_odd, FC_REASON_BUSY},
     {"a time stamp that is ahead", MODE_PVCLOCK, pv_ahead, FC_REASON_BUSY},
+    {"a time stamp that is ahead, and a coarse scale", MODE_PVCLOCK, pv_ahead_by_a_coarse_scale,
+     FC_REASON_BUSY},
     {"a shift of 100", MODE_PVCLOCK, pv_shift_wide, FC_REASON_BUSY},
     {"a shift of -128", MODE_PVCLOCK, pv_shift_wide_to_the_right, FC_REASON_BUSY},
     {"a time of 292 years", MODE_PVCLOCK, pv_negative, FC_REASON_BUSY},
@@ -860,7 +872,7 @@ static void no_map_means_the_next_source(const void *argument) {
 static void counter_of_56_bits_may_wrap(const void *argument) {
     build(argument);
     world.mask = (UINT64_C(1) << 56) - 1;
-    world.counter = world.mask - 5200000;
+    world.counter = world.mask - 2600000;
     world.last = world.counter - 5200000;
     world_write(1234567890);
     choose_the_page();
