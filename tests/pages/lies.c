@@ -454,8 +454,9 @@ static void spoilt_page_is_refused_or_right(const void *argument) {
     uint64_t accepted = 0;
     (void)argument;
     for (uint64_t round = 0; round < rounds; round++) {
-        struct fc_kernel_page page = {0};
+        struct fc_kernel_page page;
         unsigned char *first;
+        memset(&page, 0, sizeof page);
         noise_state = (round + 1) * UINT64_C(0x9e3779b97f4a7c15);
         if (round < SHAPES)
             world_build(&shapes[round], MODE_COUNTER, false);

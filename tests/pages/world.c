@@ -5,14 +5,11 @@
 #include <elf.h>
 #include <errno.h>
 #include <fastclock.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "../../core/sys.h"
 #include "../../core/vdso.h"
@@ -420,7 +417,7 @@ bool world_of_this_machine(void) {
     return false;
 }
 
-/* ---- The system calls, in place of core/sys.c -------------------------------------------------
+/* ---- System calls, in place of their namesakes in core/sys.c ----------------------------------
  */
 
 int32_t fc_sys_gettime(int32_t clock, struct fc_reading *out) {
@@ -439,24 +436,6 @@ int32_t fc_sys_getres(int32_t clock, struct fc_reading *out) {
     out->sec = 0;
     out->ns = is_coarse(clock) ? 4000000 : 1;
     return 0;
-}
-
-int32_t fc_sys_getcpu(uint32_t *cpu, uint32_t *node) {
-    if (cpu)
-        *cpu = 0;
-    if (node)
-        *node = 0;
-    return 0;
-}
-
-int32_t fc_sys_timezone(void *timezone) {
-    (void)timezone;
-    return -ENOSYS;
-}
-
-/* The real one: what can be read is not made up. */
-bool fc_sys_readable(const void *at) {
-    return syscall(SYS_rt_sigprocmask, -1, at, NULL, 8) < 0 && errno == EINVAL;
 }
 
 int32_t fc_sys_counter_allowed(void) {
@@ -509,7 +488,7 @@ unsigned long world_auxv(unsigned long type) {
     return type == AT_SYSINFO_EHDR ? (unsigned long)world.vdso : type == AT_PAGESZ ? PAGE : 0;
 }
 
-/* ---- The vDSO, in place of core/vdso.c --------------------------------------------------------
+/* ---- The vDSO, in place of namesakes in core/vdso.c -------------------------------------------
  */
 
 int32_t fc_vdso_open(void) {

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
  * A machine that a test makes up: its counter, its kernel's clocks, the pages that the kernel maps
- * into the process, its map, its system calls. The library is compiled against it, with world.c in
- * place of core/sys.c and core/vdso.c and the header in seam/ in place of the real counter's, so
- * that everything from the map of the process to the inlined look is the code that is shipped.
+ * into the process, its map, its system calls. The library is compiled against it: the header in
+ * seam/ stands in for the real counter's, and world.c for those functions of core/sys.c and
+ * core/vdso.c that the build calls by other names. Everything from the map of the process to the
+ * inlined look is the code that is shipped.
  *
  * The clocks of this world run by the scales and bases in `struct world`, from which the pages are
  * written too; a test then makes the pages lie. The counter advances with each reading of it, so
