@@ -62,6 +62,8 @@ void check_kvm_clock_killed(void);
 void check_namespace_exec(void);
 void check_namespace_fork(void);
 void check_namespace_setns(void);
+void check_namespace_clocksource(void);
+void check_namespace_kvm_clock(void);
 /* What check_namespace_exec executes: argv after its name. */
 int namespace_exec_main(int argc, char **argv);
 

@@ -165,6 +165,38 @@ void check_namespace_fork(void) {
     wait_for(middle);
 }
 
+/* ---- What else changes meanwhile --------------------------------------------------------------
+ */
+
+/* Another check, by a process that was forked into a namespace. */
+static void inside_namespace(void (*check)(void)) {
+    const uint64_t outside = fc_monotonic_ns();
+    const pid_t middle = fork();
+    if (middle == 0) {
+        pid_t child;
+        if (!unshare_time())
+            _exit(0);
+        child = fork();
+        if (child == 0) {
+            if (expect_offset("forked into a time namespace", outside, true))
+                check();
+            expect_offset("in a time namespace, in the end", outside, true);
+            _exit(0);
+        }
+        wait_for(child);
+        _exit(0);
+    }
+    wait_for(middle);
+}
+
+void check_namespace_clocksource(void) {
+    inside_namespace(check_clocksource_round);
+}
+
+void check_namespace_kvm_clock(void) {
+    inside_namespace(check_kvm_clock);
+}
+
 /* ---- setns ------------------------------------------------------------------------------------
  */
 
