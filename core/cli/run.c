@@ -112,12 +112,14 @@ static const char *obstacle(const char *path) {
 /* ---- The command ------------------------------------------------------------------------------
  */
 
-static bool prepend(const char *name, const char *value) {
+/* Behind what is preloaded already: a library that was put there to change the time, or a sanitizer
+ * that has to come first, goes on to do so, and asks this one in turn. */
+static bool append(const char *name, const char *value) {
     const char *old = getenv(name);
     char *all;
     if (!old || !*old)
         return setenv(name, value, 1) == 0;
-    if (asprintf(&all, "%s:%s", value, old) < 0)
+    if (asprintf(&all, "%s:%s", old, value) < 0)
         return false;
     const bool done = setenv(name, all, 1) == 0;
     free(all);
@@ -184,7 +186,7 @@ static int run(struct cli_args *args) {
         cli_error(args, "'%s' cannot be run with the clocks replaced: %s", args->argv[0], why);
         return CLI_RUN_FAILED;
     }
-    if (!prepend("LD_PRELOAD", library) || (source && setenv("FASTCLOCK_SOURCE", source, 1) < 0) ||
+    if (!append("LD_PRELOAD", library) || (source && setenv("FASTCLOCK_SOURCE", source, 1) < 0) ||
         (relaxed && setenv("FASTCLOCK_RELAXED", "1", 1) < 0)) {
         cli_error(args, "no memory");
         return CLI_RUN_FAILED;

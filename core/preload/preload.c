@@ -3,12 +3,14 @@
  * libfastclock-preload.so: the C library's clock calls under their own names, for programs that
  * nobody will recompile. LD_PRELOAD puts it before the C library; `fastclock run` does so.
  *
- * Every answer has the value, the error and the errno of the C library. What the library does not
- * speed up goes straight on to the system call: nothing here looks for "the next" function of a
- * name, since that allocates and takes locks, and is where such libraries deadlock. Nothing runs at
+ * Every answer has the value, the error and the errno that the program would have seen without this
+ * library. What is not sped up goes straight on to the system call: no function is looked up with
+ * dlsym, which allocates and takes locks, and is where such libraries deadlock. Nothing runs at
  * load. The first call chooses a source as fc_init does; FASTCLOCK_SOURCE=off leaves everything to
- * the vDSO, and so does a program that runs with raised privileges. A clock is never answered by
- * another; the fence before the counter is left out only where FASTCLOCK_RELAXED=1 asks for it.
+ * the vDSO, and so does a program that runs with raised privileges. Where another library behind
+ * this one answers the clock calls too, it keeps the word, and no source is chosen. A clock is
+ * never answered by another; the fence before the counter is left out only where
+ * FASTCLOCK_RELAXED=1 asks for it.
  *
  * The names are exported without a version, so that the dynamic linker takes them for whichever
  * version of the C library's a program was linked against.
@@ -17,7 +19,9 @@
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 
+#include "next.h"
 #include "posix.h"
 #include "select.h"
 #include "vdso.h"
@@ -39,29 +43,54 @@
 enum { ALL = FC_TAI + 1 };
 static atomic_uint ordered_below = ALL;
 
-/* FASTCLOCK_RELAXED is read when a look first fails, which the first one does, as the view is dead
- * before a source was chosen. */
-static atomic_bool asked;
+/* What another library behind this one answers. */
+static struct {
+    int (*clock_gettime)(clockid_t, struct timespec *);
+    int (*gettimeofday)(struct timeval *, void *);
+    time_t (*time)(time_t *);
+} next;
 
-static COLD void ask(void) {
+/* How the slow way goes. It is found out when a look first fails, which the first one does, as the
+ * view is dead before a source was chosen; with ASIDE none is, so that it stays dead. */
+enum manner { UNKNOWN, BY_SOURCE, ASIDE };
+static atomic_int manner;
+
+static COLD int find_manner(void) {
     const char *value = secure_getenv("FASTCLOCK_RELAXED");
-    if (value && value[0] == '1' && !value[1])
+    const uintptr_t functions[] = {fc_next_function("clock_gettime"),
+                                   fc_next_function("gettimeofday"), fc_next_function("time")};
+    int found = BY_SOURCE;
+    if (functions[0] || functions[1] || functions[2]) {
+        memcpy(&next, functions, sizeof next);
+        if (fc_sys_counter_allowed() == 1)
+            fc_vdso_open(); /* for the names that the other library does not have */
+        found = ASIDE;
+    } else if (value && value[0] == '1' && !value[1]) {
         atomic_store_explicit(&ordered_below, 0, memory_order_relaxed);
-    atomic_store_explicit(&asked, true, memory_order_relaxed);
+    }
+    atomic_store_explicit(&manner, found, memory_order_release);
+    return found;
+}
+
+static COLD bool stands_aside(void) {
+    const int known = atomic_load_explicit(&manner, memory_order_acquire);
+    return (known == UNKNOWN ? find_manner() : known) == ASIDE;
+}
+
+static int32_t read_kernel(int32_t clock, struct fc_reading *out) {
+    return fc_vdso_gettime(clock, out) ? 0 : fc_sys_gettime(clock, out);
 }
 
 /* Where no page is read, as with `off`, nothing stands between the call and the kernel. */
 static COLD int32_t read_slow(int32_t clock, struct fc_reading *out) {
-    const uint32_t chosen = fc_choice();
-    if (!atomic_load_explicit(&asked, memory_order_relaxed))
-        ask();
+    uint32_t chosen;
+    if (stands_aside())
+        return read_kernel(clock, out);
+    chosen = fc_choice();
     if (!(chosen & (FC_CHOICE_PAGE_FINE | FC_CHOICE_PAGE_COARSE))) {
         switch (chosen & FC_CHOICE_SOURCE) {
         case FC_SOURCE_VDSO:
-        case FC_SOURCE_LIBC:
-            if (fc_vdso_gettime(clock, out))
-                return 0;
-            return fc_sys_gettime(clock, out);
+        case FC_SOURCE_LIBC: return read_kernel(clock, out);
         case FC_SOURCE_SYSCALL: return fc_sys_gettime(clock, out);
         default: break;
         }
@@ -74,13 +103,17 @@ static COLD int fail(int32_t error) {
     return -1;
 }
 
-/* Reads `clock` and stores it by `store`, whose `out` has the caller's type. Each way is a function
- * of its own, so that the ordered one pays for none of the others. An unknown clock comes before a
- * bad pointer, as in the kernel. */
-#define DEFINE_READ(name, type, store)                                                             \
+/* Reads `clock` and stores it by `store`, whose `out` has the caller's type; `other(clock, out)` is
+ * what another library answers, and `has_other` whether it does. Each way is a function of its own,
+ * so that the ordered one pays for none of the others. An unknown clock comes before a bad pointer,
+ * as in the kernel. */
+#define DEFINE_READ(name, type, store, has_other, other)                                           \
     static COLD int name##_slow(int32_t clock, type *out) {                                        \
         struct fc_reading r;                                                                       \
-        int32_t error = read_slow(clock, &r);                                                      \
+        int32_t error;                                                                             \
+        if (stands_aside() && (has_other))                                                         \
+            return other;                                                                          \
+        error = read_slow(clock, &r);                                                              \
         if (error == 0)                                                                            \
             error = out ? store(r, out) : -EFAULT;                                                 \
         return error == 0 ? 0 : fail(error);                                                       \
@@ -116,9 +149,11 @@ INLINE int32_t store_second(struct fc_reading r, time_t *second) {
     return (int64_t)*second != (int64_t)r.sec ? -EOVERFLOW : 0;
 }
 
-DEFINE_READ(read_timespec, struct timespec, fc_posix_store)
-DEFINE_READ(read_timeval, struct timeval, store_timeval)
-DEFINE_READ(read_second, time_t, store_second)
+DEFINE_READ(read_timespec, struct timespec, fc_posix_store, next.clock_gettime,
+            next.clock_gettime(clock, out))
+DEFINE_READ(read_timeval, struct timeval, store_timeval, next.gettimeofday,
+            next.gettimeofday(out, NULL))
+DEFINE_READ(read_second, time_t, store_second, next.time, next.time(out) == -1 ? -1 : 0)
 
 STAND_IN(int, clock_gettime, clockid_t clock, struct timespec *ts) {
     return read_timespec(clock, ts);
@@ -130,8 +165,12 @@ STAND_IN(int, clock_getres, clockid_t clock, struct timespec *res) {
 
 /* The time zone is obsolete and the kernel's business. */
 STAND_IN(int, gettimeofday, struct timeval *restrict tv, void *restrict zone) {
-    /* NOLINTNEXTLINE(clang-diagnostic-pointer-bool-conversion): NULL is allowed by the kernel */
-    return UNLIKELY(zone || !tv) ? fc_gettimeofday(tv, zone) : read_timeval(FC_REALTIME, tv);
+    if (UNLIKELY(zone != NULL)) {
+        const int32_t error = fc_sys_timezone(zone);
+        if (error < 0)
+            return fail(error);
+    }
+    return UNLIKELY(!tv) ? 0 : read_timeval(FC_REALTIME, tv);
 }
 
 STAND_IN(time_t, time, time_t *out) {
@@ -199,8 +238,29 @@ INLINE int32_t store_timeval64(struct fc_reading r, struct timeval64 *tv) {
     return 0;
 }
 
-DEFINE_READ(read_timespec64, struct timespec64, store_timespec64)
-DEFINE_READ(read_timeval64, struct timeval64, store_timeval64)
+/* A library that changes the time knows the other names, or these as well; by its word for those
+ * the manner is found. */
+static int other_timespec64(int32_t clock, struct timespec64 *out) {
+    struct timespec narrow;
+    if (next.clock_gettime(clock, &narrow) != 0)
+        return -1;
+    return store_timespec64((struct fc_reading){(uint64_t)narrow.tv_sec, (uint64_t)narrow.tv_nsec},
+                            out);
+}
+
+static int other_timeval64(struct timeval64 *out) {
+    struct timeval narrow;
+    if (next.gettimeofday(&narrow, NULL) != 0)
+        return -1;
+    out->tv_sec = narrow.tv_sec;
+    out->tv_usec = narrow.tv_usec;
+    return 0;
+}
+
+DEFINE_READ(read_timespec64, struct timespec64, store_timespec64, next.clock_gettime,
+            other_timespec64(clock, out))
+DEFINE_READ(read_timeval64, struct timeval64, store_timeval64, next.gettimeofday,
+            other_timeval64(out))
 
 STAND_IN(int, __clock_gettime64, clockid_t clock, struct timespec64 *ts) {
     return read_timespec64(clock, ts);
@@ -217,8 +277,11 @@ STAND_IN(int, __clock_getres64, clockid_t clock, struct timespec64 *res) {
 }
 
 STAND_IN(int, __gettimeofday64, struct timeval64 *restrict tv, void *restrict zone) {
-    if (UNLIKELY(zone != NULL) && fc_gettimeofday(NULL, zone) < 0)
-        return -1;
+    if (UNLIKELY(zone != NULL)) {
+        const int32_t error = fc_sys_timezone(zone);
+        if (error < 0)
+            return fail(error);
+    }
     return UNLIKELY(!tv) ? 0 : read_timeval64(FC_REALTIME, tv);
 }
 
