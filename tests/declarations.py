@@ -43,7 +43,9 @@ def _kind(node: c_ast.Node, where: str) -> str:
         if name in kinds:
             return kinds[name]
         raise SystemExit(f"{where}: {name} is no type that every FFI can pass")
-    raise SystemExit(f"{where}: a structure, enumeration or array by value, which no FFI passes alike")
+    raise SystemExit(
+        f"{where}: a structure, enumeration or array by value, which no FFI passes alike"
+    )
 
 
 def abi_functions() -> list[Function]:

@@ -54,7 +54,9 @@ def disassemble(library: str) -> dict[str, list[Instruction]]:
         if start:
             current = functions.setdefault(int(start[1], 16), [])
             continue
-        match = re.match(r"\s*([0-9a-f]+):\s+((?:lock |rep |repz |notrack |bnd )*\S+)\s*(.*)$", line)
+        match = re.match(
+            r"\s*([0-9a-f]+):\s+((?:lock |rep |repz |notrack |bnd )*\S+)\s*(.*)$", line
+        )
         if match:
             operands = match[3].split("#")[0].strip()
             current.append(Instruction(int(match[1], 16), match[2], operands))
@@ -94,11 +96,16 @@ def stores(instruction: Instruction) -> bool:
     """Whether an instruction of AT&T syntax writes memory: its last operand is a memory operand."""
     if LOADS_ONLY.match(instruction.name) or instruction.name.startswith(("nop", "lea", "endbr")):
         return False
-    if instruction.name.startswith(("push", "call", "movs", "stos")) and "%" in instruction.operands:
+    if (
+        instruction.name.startswith(("push", "call", "movs", "stos"))
+        and "%" in instruction.operands
+    ):
         return instruction.name.startswith(("push", "stos")) or "(" not in instruction.operands
     operands = re.split(r",(?![^(]*\))", instruction.operands)
-    return len(operands) >= 1 and operands[-1].endswith(")") and not (
-        len(operands) == 1 and instruction.name.startswith(("mul", "imul", "div", "idiv"))
+    return (
+        len(operands) >= 1
+        and operands[-1].endswith(")")
+        and not (len(operands) == 1 and instruction.name.startswith(("mul", "imul", "div", "idiv")))
     )
 
 

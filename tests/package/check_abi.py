@@ -46,8 +46,9 @@ def describe(source: Path, library: Path) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--source", type=Path, required=True, help="the project's root")
     parser.add_argument("--work", type=Path, required=True, help="where to build")
     parser.add_argument("--renew", action="store_true", help="write the baseline")
