@@ -328,7 +328,7 @@ void fc_timekeep_lift(uint32_t clock, struct fc_reading *out) {
     struct fc_reading floor;
     uint64_t above;
     if (!page || (clock != FC_MONOTONIC && clock != FC_RAW && clock != FC_BOOTTIME) ||
-        !fc_timekeep_page_floor(page, clock, &floor))
+        !fc_timekeep_page_floor(page, clock, fc_counter_relaxed_(), &floor))
         return;
     above = fc_reading_count(floor) - fc_reading_count(*out);
     if ((int64_t)above > 0 && above < LIFT_MAX_NS)

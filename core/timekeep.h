@@ -42,9 +42,11 @@ bool fc_timekeep_is_page(const struct fc_timekeep *page, uint64_t size);
 int32_t fc_timekeep_page_read(const struct fc_timekeep *page, uint32_t clock, bool ordered,
                               struct fc_reading *out, int32_t *hands);
 
-/* The latest that a reader can have been told by this page about a clock that never goes back; what
- * answers instead of the page must not be earlier. False if the page holds nothing to go by. */
-bool fc_timekeep_page_floor(const struct fc_timekeep *page, uint32_t clock, struct fc_reading *out);
+/* The latest that a reader can have been told by this page, until the counter showed `count`, about
+ * a clock that never goes back; what answers instead of the page must not be earlier. False if the
+ * page holds nothing to go by. */
+bool fc_timekeep_page_floor(const struct fc_timekeep *page, uint32_t clock, uint64_t count,
+                            struct fc_reading *out);
 
 /* What a publication of one timehands says. */
 struct fc_timekeep_values {

@@ -111,12 +111,9 @@ static const char *sweep_clocks(struct fc_timekeep_discipline *d,
             return refused;
         ns[i] = fc_reading_count(reading);
         s->count[i + 1] = ports->counter(ports->context);
-        if ((int64_t)(s->count[i + 1] - s->count[i]) <= 0)
+        if ((int64_t)(s->count[i + 1] - s->count[i]) < 0)
             return counter_back;
     }
-    if (d->last_count && (int64_t)(s->count[0] - d->last_count) <= 0)
-        return counter_back;
-    d->last_count = s->count[6];
     s->monotonic[0] = ns[0];
     s->realtime = ns[1];
     s->monotonic[1] = ns[2];
@@ -127,7 +124,7 @@ static const char *sweep_clocks(struct fc_timekeep_discipline *d,
 }
 
 static void keep_narrowest(struct sample *best, uint64_t before, uint64_t ns, uint64_t after) {
-    const uint64_t width = after - before;
+    const uint64_t width = after - before + 1; /* a slow counter's own step */
     if (best->width && best->width <= width)
         return;
     best->count = before + width / 2;
@@ -203,6 +200,10 @@ static const char *sample_clocks(struct fc_timekeep_discipline *d,
         const char *fault = sweep_clocks(d, ports, &s);
         if (fault)
             return fault;
+        /* A slow counter may stand still during a sweep, but not between two updates. */
+        if (d->last_count && (int64_t)(s.count[0] - d->last_count) < (i == 0))
+            return counter_back;
+        d->last_count = s.count[6];
         keep_narrowest(&found->monotonic, s.count[0], s.monotonic[0], s.count[1]);
         keep_narrowest(&found->monotonic, s.count[2], s.monotonic[1], s.count[3]);
         keep_narrowest(&found->monotonic, s.count[4], s.monotonic[2], s.count[5]);
@@ -488,8 +489,8 @@ static void publish_beginning(struct fc_timekeep_discipline *d, struct fc_timeke
     uint64_t now = ports->counter(ports->context);
     fc_timekeep_page_end(page, now);
     if (!advanced) {
-        floored = fc_timekeep_page_floor(page, FC_MONOTONIC, &monotonic);
-        raw_floored = fc_timekeep_page_floor(page, FC_RAW, &raw);
+        floored = fc_timekeep_page_floor(page, FC_MONOTONIC, now, &monotonic);
+        raw_floored = fc_timekeep_page_floor(page, FC_RAW, now, &raw);
     }
     now = ports->counter(ports->context);
     begin(d, &d->monotonic, now, floored ? &monotonic : NULL);

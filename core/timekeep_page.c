@@ -178,10 +178,9 @@ int32_t fc_timekeep_page_read(const struct fc_timekeep *page, uint32_t clock, bo
     return FC_REASON_BUSY;
 }
 
-bool fc_timekeep_page_floor(const struct fc_timekeep *page, uint32_t clock,
+bool fc_timekeep_page_floor(const struct fc_timekeep *page, uint32_t clock, uint64_t count,
                             struct fc_reading *out) {
     const uint32_t current = __atomic_load_n(&page->current, __ATOMIC_ACQUIRE);
-    const uint64_t count = fc_counter_relaxed_();
     for (uint32_t back = 0; back < 2; back++) {
         struct taken taken;
         int64_t since;

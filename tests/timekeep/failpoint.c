@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: MIT */
+#define _GNU_SOURCE
+#include "failpoint.h"
+
+struct failpoint failpoint;
+
+void fc_timekeep_failpoint(void) {
+    if (!failpoint.armed)
+        return;
+    if (++failpoint.passed == failpoint.at)
+        raise(failpoint.signal);
+}
