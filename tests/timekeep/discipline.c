@@ -17,15 +17,15 @@
 enum { CLOCKS = 12 };
 
 static struct {
-    double true_ns;            /* physical time */
-    double hz, counter_base;   /* the counter: counter_base + true_ns * hz */
-    double ppm, slewed_ns;     /* the kernel's slewing of monotonic, and what it has added up to */
+    double true_ns;          /* physical time */
+    double hz, counter_base; /* the counter: counter_base + true_ns * hz */
+    double ppm, slewed_ns;   /* the kernel's slewing of monotonic, and what it has added up to */
     double realtime_ns, boottime_ns, tai_ns; /* distances from monotonic */
-    double call_ns, read_at;   /* a system call's length; the part of it before the clock is read */
+    double call_ns, read_at; /* a system call's length; the part of it before the clock is read */
     uint32_t random;
-    uint32_t interrupt_each;   /* every so many calls take 100 us */
+    uint32_t interrupt_each; /* every so many calls take 100 us */
     uint32_t calls;
-    double stuck_count;        /* a counter that stands still shows this */
+    double stuck_count; /* a counter that stands still shows this */
     bool stuck, refuse;
 } machine;
 
