@@ -36,7 +36,10 @@ static uint32_t page_bit(uint32_t clock) {
 /* Where the timekeep page stands back, the kernel's answer must not be earlier than what the page
  * has told before. */
 static COLD bool read_timekeep(uint32_t clock, bool ordered, struct fc_reading *out) {
-    const int32_t reason = fc_timekeep_read(clock, ordered, out);
+    int32_t reason;
+    if (fc_choice_namespace_moved())
+        fc_timekeep_leave_host();
+    reason = fc_timekeep_read(clock, ordered, out);
     fc_choice_show(); /* the timehands in force may be another one now */
     if (reason == FC_REASON_NONE)
         return true;

@@ -208,6 +208,19 @@ static int32_t next_source(int32_t refused) {
     }
 }
 
+/* The time namespace at the last choice: 1 in one, 0 not, -1 unknown. */
+static atomic_int namespace_chosen_in = -1;
+
+static int32_t in_namespace(void) {
+    int32_t mode;
+    bool within;
+    return fc_kernel_page_mode(&fc_page, &mode, &within) ? within : -1;
+}
+
+bool fc_choice_namespace_moved(void) {
+    return in_namespace() != atomic_load_explicit(&namespace_chosen_in, memory_order_relaxed);
+}
+
 /* Goes through the sources from `first` on; with `alone`, no further. */
 static uint32_t choose(int32_t first, bool alone) {
     int32_t source = first == FC_SOURCE_AUTO ? FC_SOURCE_KERNEL_PAGE : first;
@@ -229,6 +242,7 @@ static uint32_t choose(int32_t first, bool alone) {
         earned |= open_source(FC_SOURCE_KERNEL_PAGE) & FC_CHOICE_PAGE_COARSE;
         if (earned & FC_CHOICE_PAGE_COARSE)
             note(FC_SOURCE_KERNEL_PAGE, FC_REASON_NOT_TRIED);
+        atomic_store(&namespace_chosen_in, in_namespace());
     }
     /* A page stands back at times, and then the vDSO answers. */
     if ((source == FC_SOURCE_KERNEL_PAGE || source == FC_SOURCE_TIMEKEEP) &&

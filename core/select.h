@@ -23,6 +23,10 @@ uint32_t fc_choice(void);
 /* The kernel's page, of which a choice says whether it is read. */
 extern struct fc_kernel_page fc_page;
 
+/* Whether this process is in another time namespace than when the choice was made, as far as the
+ * kernel's page can tell; a few loads. */
+bool fc_choice_namespace_moved(void);
+
 /* Turns the inlined reads to what is chosen and proved, if they are not; to be called when either
  * may have changed. */
 void fc_choice_show(void);

@@ -265,6 +265,15 @@ static void use(const struct fc_timekeep *page) {
     atomic_store_explicit(&in_use, page, memory_order_release);
 }
 
+void fc_timekeep_leave_host(void) {
+    enum fc_timekeep_kind kind;
+    fc_timekeep_page(&kind);
+    if (kind == FC_TIMEKEEP_HOST) {
+        const struct own *own = make_own();
+        use(own ? &own->page : NULL);
+    }
+}
+
 static int32_t open_own(void) {
     struct own *own = make_own();
     int32_t reason = FC_REASON_UNREADABLE;
@@ -342,6 +351,9 @@ enum { ABSENT = FC_REASON_NO_COUNTER };
 #else
 enum { ABSENT = FC_REASON_NOT_LINUX };
 #endif
+
+void fc_timekeep_leave_host(void) {
+}
 
 int32_t fc_timekeep_open(void) {
     return ABSENT;

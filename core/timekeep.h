@@ -73,7 +73,8 @@ void fc_timekeep_page_end(struct fc_timekeep *page, uint64_t end);
 /* Turns the counter off or on for every attached reader, at once; the timehands stay. */
 void fc_timekeep_page_mode(struct fc_timekeep *page, uint32_t mode);
 
-/* The switch. Off takes effect at once; after on, the next update brings the readers back. */
+/* The switch, for the publisher; others store into `wanted`. Off takes effect at once; after on,
+ * the next update brings the readers back. */
 void fc_timekeep_page_enable(struct fc_timekeep *page, bool enabled);
 
 /* Ends every timehands now and turns the counter off: what a publisher does that stops, and one
@@ -187,6 +188,10 @@ int32_t fc_timekeep_read(uint32_t clock, bool ordered, struct fc_reading *out);
 
 /* Lifts an answer that another source gave to where the page's readers have been already. */
 void fc_timekeep_lift(uint32_t clock, struct fc_reading *out);
+
+/* Leaves the host's page for one of this process's own, which further reads bring up: the process
+ * has changed its time namespace. Does nothing if a page of its own is in use. */
+void fc_timekeep_leave_host(void);
 
 /* The timehands that inlined reads may be turned to; NULL if there is none. */
 const struct fc_timekeep_hands *fc_timekeep_shown(void);

@@ -187,6 +187,7 @@ static void learn_width(struct fc_timekeep_line *line, const struct sample *samp
 struct found {
     struct sample monotonic, raw;
     bool stepped, suspended;
+    bool fresh; /* the lines have taken the samples in */
 };
 
 static const char *sample_clocks(struct fc_timekeep_discipline *d,
@@ -579,6 +580,7 @@ enum fc_timekeep_end fc_timekeep_update(struct fc_timekeep_discipline *d, struct
         if (!prove(d, &found))
             return FC_TIMEKEEP_PROVES;
         d->worst_error_ns = 0;
+        found.fresh = true;
     } else if (!is_usable(&found.monotonic, &d->monotonic) || !is_usable(&found.raw, &d->raw)) {
         d->dropped++; /* interrupted: says nothing, and the prediction stands */
         if (d->monotonic.seen_count &&
@@ -595,6 +597,7 @@ enum fc_timekeep_end fc_timekeep_update(struct fc_timekeep_discipline *d, struct
         }
         if (monotonic == FOLLOWED && raw == FOLLOWED) {
             d->bad = 0;
+            found.fresh = true;
         } else {
             d->dropped++;
             if (++d->bad >= BAD_MAX) {
@@ -604,16 +607,21 @@ enum fc_timekeep_end fc_timekeep_update(struct fc_timekeep_discipline *d, struct
         }
     }
     account(d, page, &found);
-    enabled = __atomic_load_n(&page->enabled, __ATOMIC_RELAXED) != 0;
+    enabled = __atomic_load_n(&page->wanted, __ATOMIC_RELAXED) != 0;
+    if (enabled != (page->enabled != 0))
+        fc_timekeep_page_enable(page, enabled);
     /* While it was off, readers had the kernel's answers: the chain is broken. */
     if (enabled && !d->enabled)
         d->begun = false;
     d->enabled = enabled;
     published = d->begun ? publish_next(d, page, ports, soft_ns) : TOO_LATE;
+    if (published != PUBLISHED && !found.fresh) {
+        /* How late the kernel's clock may be by now needs a sample of now. */
+        d->begun = false;
+        return FC_TIMEKEEP_PROVES;
+    }
     if (published != PUBLISHED)
         publish_beginning(d, page, ports, soft_ns, published == LATE_AND_ADVANCED);
-    if (!enabled) /* whoever turned it off may have stored no more than that */
-        fc_timekeep_page_mode(page, FC_TIMEKEEP_MODE_OFF);
     fc_timekeep_page_note32(&page->in_service, 1);
     return FC_TIMEKEEP_SERVES;
 }

@@ -234,7 +234,7 @@ void fc_timekeep_page_create(struct fc_timekeep *page, uint64_t interval_ns) {
     page->hands_size = sizeof(struct fc_timekeep_hands);
     page->skew_offset = offsetof(struct fc_timekeep, skew);
     page->interval_ns = interval_ns;
-    page->enabled = 1;
+    page->enabled = page->wanted = 1;
     /* Release: who sees the magic number sees the rest. */
     __atomic_thread_fence(__ATOMIC_RELEASE);
     put64(&page->magic, FC_TIMEKEEP_MAGIC);
@@ -322,6 +322,7 @@ void fc_timekeep_page_mode(struct fc_timekeep *page, uint32_t mode) {
 }
 
 void fc_timekeep_page_enable(struct fc_timekeep *page, bool enabled) {
+    put32(&page->wanted, enabled);
     put32(&page->enabled, enabled);
     if (!enabled)
         fc_timekeep_page_mode(page, FC_TIMEKEEP_MODE_OFF);

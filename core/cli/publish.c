@@ -98,7 +98,7 @@ static int flip(const struct cli_args *args, const struct wish *wish) {
         complain(args, wish->directory, wrong, error);
         return CLI_UNAVAILABLE;
     }
-    fc_timekeep_page_note32(&page->enabled, wish->what == OPTION_ON);
+    fc_timekeep_page_note32(&page->wanted, wish->what == OPTION_ON);
     munmap(page, FC_TIMEKEEP_SIZE);
     return CLI_OK;
 }

@@ -99,7 +99,10 @@ struct fc_timekeep {
     uint64_t steps;          /* as in the timehands */
     uint32_t publisher;      /* process that publishes */
     uint32_t in_service;     /* 1 while the counter is trusted by the publisher */
-    uint64_t unused2[9];
+    uint32_t wanted; /* 1 or 0: what `enabled` is to become with the next update; the one field
+                        that a program other than the publisher may store into */
+    uint32_t unused4;
+    uint64_t unused2[8];
     struct fc_timekeep_hands hands[4];
     uint64_t unused3[160];
     int64_t
