@@ -69,11 +69,15 @@ struct world {
 
 extern struct world world;
 
+/* Clocks as they once ran on some machine. */
+void world_as_captured(void);
+
 /* The clocks of this machine as they run now, if its kernel's page has one of the shapes and its
- * clocksource is the counter; else as they once ran on another. Says which. */
+ * clocksource is the counter; else as captured. Says which. */
 bool world_of_this_machine(void);
 
-/* Maps the pages of a kernel of this shape, and writes them. */
+/* Maps the pages of a kernel of this shape, and writes them. A shape is mapped once, so that the
+ * next world of this shape takes its place. */
 void world_build(const struct shape *shape, uint32_t mode, bool namespaced);
 
 /* Writes the pages anew after something was changed; `sequence` is even, or the kernel is about to
