@@ -154,7 +154,7 @@ def compare(request):
     minima, and asserts that the library makes nothing slower."""
 
     def compared(what, with_library, without, rounds=3):
-        for _ in range(1, ATTEMPTS + 1):
+        for attempt in range(1, ATTEMPTS + 1):
             ours, theirs = [], []
             for number in range(rounds):
                 pair = [(ours, with_library), (theirs, without)]
