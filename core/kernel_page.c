@@ -413,6 +413,21 @@ static int32_t find_vvar(struct fc_mapping *vvar, struct fc_mapping *vclock) {
     return fc_maps_vvar(&maps, vdso, vvar) ? FC_REASON_NONE : FC_REASON_NO_VVAR;
 }
 
+int32_t fc_kernel_page_mapped(void) {
+    /* What [vvar] and [vvar_vclock] have together, in an order that meets few pages of others. */
+    static const uint8_t pages_before[] = {4, 3, 6, 2};
+    const uintptr_t vdso = getauxval(AT_SYSINFO_EHDR);
+    struct fc_mapping vvar, vclock;
+    if (!vdso)
+        return FC_REASON_NO_VDSO;
+    for (uint32_t i = 0; i < sizeof pages_before; i++) {
+        const uintptr_t size = pages_before[i] * page_size();
+        if (fc_kernel_page_recognise((const unsigned char *)(vdso - size), size))
+            return FC_REASON_NONE;
+    }
+    return find_vvar(&vvar, &vclock) == FC_REASON_NO_VVAR ? FC_REASON_NO_VVAR : FC_REASON_NONE;
+}
+
 /* Where the hypervisors' two pages are, NULL if nowhere. They may be absent though mapped. */
 static const unsigned char *find_clocks(const struct fc_layout *layout,
                                         const struct fc_mapping *vvar,
@@ -548,6 +563,10 @@ const struct fc_layout *fc_kernel_page_recognise(const unsigned char *vvar, uint
     (void)vvar;
     (void)size;
     return NULL;
+}
+
+int32_t fc_kernel_page_mapped(void) {
+    return FC_REASON_NONE;
 }
 
 int32_t fc_kernel_page_open(struct fc_kernel_page *page, bool counter) {

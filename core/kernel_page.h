@@ -53,6 +53,11 @@ struct fc_kernel_page {
  * time namespace, the real one; both are probed first. */
 const struct fc_layout *fc_kernel_page_recognise(const unsigned char *vvar, uintptr_t size);
 
+/* Whether the vDSO of this process has a page to read: FC_REASON_NO_VVAR if it has none. By what
+ * lies before it, without another system call than for probing, where the layout is known; else by
+ * the map of the process; FC_REASON_NONE where neither tells. */
+int32_t fc_kernel_page_mapped(void);
+
 /* Finds this process's page and proves the ways that are open now; with `counter` false, those that
  * need no counter. Returns FC_REASON_NONE if the page can be used: its coarse clocks are proved,
  * the others proved or not readable for the moment. */

@@ -164,6 +164,27 @@ static int32_t note(int32_t source, int32_t reason) {
     return reason;
 }
 
+/* Whether the page that the vDSO reads is there, in a process that may have unmapped it. */
+static int32_t time_page_reason(void) {
+    switch (atomic_load(&reasons[FC_SOURCE_KERNEL_PAGE])) {
+    case FC_REASON_NOT_TRIED:
+    case FC_REASON_NO_MAPS: return fc_kernel_page_mapped();
+    case FC_REASON_NO_VVAR: return FC_REASON_NO_VVAR;
+    default: return FC_REASON_NONE;
+    }
+}
+
+/* A disabled counter would kill in the vDSO, and so would a page that is gone. */
+static int32_t open_vdso(void) {
+    int32_t reason = counter_reason();
+    if (reason == FC_REASON_NONE)
+        reason = time_page_reason();
+    if (reason == FC_REASON_NONE)
+        return fc_vdso_open();
+    fc_vdso_close();
+    return reason;
+}
+
 /* Opens one source. Returns what of the choice word it earns: its own number if it serves, and what
  * the page gives even if it does not. */
 static uint32_t open_source(int32_t source) {
@@ -175,18 +196,11 @@ static uint32_t open_source(int32_t source) {
             return FC_CHOICE_PAGE_COARSE;
         return (uint32_t)source | FC_CHOICE_PAGE_FINE | FC_CHOICE_PAGE_COARSE;
     case FC_SOURCE_TIMEKEEP:
-        if (counter_reason() == FC_REASON_NONE)
-            fc_vdso_open(); /* which makes for narrower samples */
+        open_vdso(); /* which makes for narrower samples */
         return note(source, counter_reason() ? counter_reason() : fc_timekeep_open())
                    ? 0
                    : (uint32_t)source;
-    case FC_SOURCE_VDSO:
-        /* The vDSO's own read of a disabled counter would kill. */
-        if (counter_reason() != FC_REASON_NONE)
-            fc_vdso_close();
-        return note(source, counter_reason() ? counter_reason() : fc_vdso_open())
-                   ? 0
-                   : (uint32_t)source;
+    case FC_SOURCE_VDSO: return note(source, open_vdso()) ? 0 : (uint32_t)source;
     case FC_SOURCE_SYSCALL: return note(source, open_syscall()) ? 0 : (uint32_t)source;
     default: return note(source, open_libc()) ? 0 : (uint32_t)source;
     }

@@ -231,11 +231,19 @@ static const char *const getres_names[] = {NULL}; /* the 32-bit vDSO has the nar
 
 static _Atomic(time_function *) gettime, getres;
 
-/* How far the kernel says that its image reaches. */
+/* How far the image says that it reaches, from its first page; 0 if that is no such image. A
+ * process may have unmapped the vDSO, or moved it, without telling the auxiliary vector. */
 static size_t image_size(const unsigned char *image) {
+    const struct image first_page = {image, getauxval(AT_PAGESZ)};
     const Header *header = (const Header *)(const void *)image;
-    const Segment *segments = (const Segment *)(const void *)(image + header->e_phoff);
+    const Segment *segments;
     size_t size = 0;
+    if (!fc_sys_readable(image) || memcmp(header->e_ident, ELFMAG, SELFMAG) != 0)
+        return 0;
+    segments =
+        records(&first_page, header->e_phoff, header->e_phnum, sizeof *segments, _Alignof(Segment));
+    if (!segments)
+        return 0;
     for (size_t i = 0; i < header->e_phnum; i++) {
         const size_t end = segments[i].p_offset + segments[i].p_memsz;
         if (segments[i].p_type == PT_LOAD && end > size)
@@ -258,22 +266,6 @@ static int32_t proof_read(const void *source, uint32_t clock, struct fc_reading 
                                                                      : FC_REASON_NO_SYMBOL;
 }
 
-/* The functions read the time page, which lies before them, and would fault in a process that has
- * unmapped it. Elsewhere the kernel may keep it in another place. */
-static bool has_time_page(uintptr_t image) {
-#if defined(__x86_64__) || defined(__i386__) || defined(__aarch64__)
-    enum { PAGES_MAX = 8 }; /* today's kernels map six there, some of them absent */
-    const uintptr_t page_size = getauxval(AT_PAGESZ);
-    for (uintptr_t i = 1; i <= PAGES_MAX; i++)
-        if (fc_sys_readable((const void *)(image - i * page_size)))
-            return true;
-    return false;
-#else
-    (void)image;
-    return true;
-#endif
-}
-
 int32_t fc_vdso_open(void) {
     enum { ROUNDS = 4 };
     const uintptr_t address = getauxval(AT_SYSINFO_EHDR);
@@ -283,9 +275,9 @@ int32_t fc_vdso_open(void) {
     int32_t reason;
     if (!address)
         return FC_REASON_NO_VDSO;
-    if (!has_time_page(address))
-        return FC_REASON_NO_VVAR;
     size = image_size(image);
+    if (!size)
+        return FC_REASON_NO_VDSO;
     offset = fc_elf_find(image, size, gettime_names);
     if (!offset)
         return FC_REASON_NO_SYMBOL;
