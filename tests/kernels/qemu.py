@@ -5,7 +5,7 @@ as marked lines over the serial console."""
 import json
 import subprocess
 import threading
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 MARK = b"@fastclock "
 BOOT_TIMEOUT_S = 90  # to the first line of init; four seconds where nothing else runs
@@ -43,10 +43,11 @@ def cpio_entry(name: str, mode: int, data: bytes, number: int, device=(0, 0)) ->
 def pack_initramfs(programs: dict, to: Path):
     """`programs`: path in the guest (without the first slash) -> file here."""
     directory, regular, character = 0o040755, 0o100755, 0o020600
+    parents = {str(p) for name in programs for p in PurePosixPath(name).parents} - {"."}
     members = [
         ("dev", directory, b"", (0, 0)),
         ("dev/console", character, b"", (5, 1)),  # init's standard output
-        *((name, directory, b"", (0, 0)) for name in ("proc", "sys", "tmp")),
+        *((name, directory, b"", (0, 0)) for name in ("proc", "sys", "tmp", *sorted(parents))),
         *((name, regular, Path(file).read_bytes(), (0, 0)) for name, file in programs.items()),
     ]
     archive = b"".join(

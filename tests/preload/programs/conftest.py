@@ -154,16 +154,18 @@ def compare(request):
     minima, and asserts that the library makes nothing slower."""
 
     def compared(what, with_library, without, rounds=3):
-        for attempt in range(1, ATTEMPTS + 1):
+        attempts = 0
+        while True:
+            attempts += 1
             ours, theirs = [], []
             for number in range(rounds):
                 pair = [(ours, with_library), (theirs, without)]
                 for costs, measure in pair if number % 2 == 0 else reversed(pair):
                     costs.append(measure())
             ratio = min(ours) / min(theirs)
-            if ratio <= ROOM:
+            if ratio <= ROOM or attempts == ATTEMPTS:
                 break
-        ratios.append({"program": what, "ratio": round(ratio, 3), "attempts": attempt})
+        ratios.append({"program": what, "ratio": round(ratio, 3), "attempts": attempts})
         assert ratio <= ROOM, f"{what} takes {ratio:.2f} times as long with the library"
         return ratio
 
