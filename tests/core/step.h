@@ -27,13 +27,17 @@
 struct step_seen {
     unsigned instructions, in_vdso, system_calls, counter_reads, fences;
     unsigned libc_gettimes; /* entries into the C library's clock_gettime */
-    unsigned allocations;   /* and into its malloc */
+    unsigned allocations;   /* into its malloc */
+    unsigned watched;       /* and into the function step_watch */
 };
 
 static struct {
     struct step_seen seen;
     uintptr_t vdso, vdso_end;
 } step_state_;
+
+/* A function whose calls are to be counted. */
+static uint64_t (*step_watch)(void);
 
 static void step_trap_(int number, siginfo_t *info, void *context) {
     const ucontext_t *registers = context;
@@ -49,6 +53,7 @@ static void step_trap_(int number, siginfo_t *info, void *context) {
     seen->instructions++;
     seen->in_vdso += at >= step_state_.vdso && at < step_state_.vdso_end;
     seen->libc_gettimes += at == (uintptr_t)clock_gettime;
+    seen->watched += at == (uintptr_t)step_watch;
     seen->allocations += at == (uintptr_t)malloc;
     if (code[0] == 0x0f && (code[1] == 0x05 || code[1] == 0x34)) /* syscall, sysenter */
         seen->system_calls++;
