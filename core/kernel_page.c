@@ -36,6 +36,7 @@ enum {
     ROUNDS_FINE = 16,  /* bracketed readings of each clock before it is trusted */
     ROUNDS_COARSE = 4, /* these are equal or wrong */
     LOOKS_MAX = 1000,  /* a writer needs a fraction of the time that these take */
+    PATIENCE = 64,     /* so many times that at the first look: some milliseconds */
     SHIFT_MAX = 32,
     NEAR_S = 2 /* a base lies within a tick of now; a good deal less than this */
 };
@@ -463,27 +464,43 @@ static void withdraw(struct fc_kernel_page *page) {
     atomic_store(&page->refused, 0);
 }
 
+/* Recognises, or reads a first time, with patience: the processor that writes the page may itself
+ * be held up, in a guest for milliseconds, and a page refused now would be refused for good. */
+static const struct fc_layout *recognise_patiently(const unsigned char *start, uintptr_t size) {
+    const struct fc_layout *layout = NULL;
+    for (int i = 0; i < PATIENCE && !layout; i++)
+        layout = fc_kernel_page_recognise(start, size);
+    return layout;
+}
+
+static int32_t read_patiently(struct fc_kernel_page *page, uint32_t clock) {
+    struct fc_reading reading;
+    int32_t reason = FC_REASON_BUSY;
+    for (int i = 0; i < PATIENCE && reason == FC_REASON_BUSY; i++)
+        reason = fc_kernel_page_read(page, clock, true, &reading);
+    return reason;
+}
+
 int32_t fc_kernel_page_open(struct fc_kernel_page *page, bool counter) {
     const struct fc_layout *layout;
     const unsigned char *start;
     struct fc_mapping vvar, vclock;
-    struct fc_reading reading;
     int32_t reason = find_vvar(&vvar, &vclock);
     if (reason != FC_REASON_NONE) {
         withdraw(page);
         return reason;
     }
     start = (const unsigned char *)vvar.start;
-    layout = fc_kernel_page_recognise(start, vvar.end - vvar.start);
+    layout = recognise_patiently(start, vvar.end - vvar.start);
     if (!layout) {
         withdraw(page);
         return fc_sys_readable(start) ? FC_REASON_LAYOUT : FC_REASON_UNREADABLE;
     }
     publish(page, start + layout->block, find_clocks(layout, &vvar, &vclock), layout);
-    reason = fc_kernel_page_read(page, FC_MONOTONIC_COARSE, true, &reading);
+    reason = read_patiently(page, FC_MONOTONIC_COARSE);
     if (reason != FC_REASON_NONE || !counter)
         return reason;
-    reason = fc_kernel_page_read(page, FC_MONOTONIC, true, &reading);
+    reason = read_patiently(page, FC_MONOTONIC);
     if (reason == FC_REASON_MODE_NONE || reason == FC_REASON_MODE_UNKNOWN ||
         reason == FC_REASON_PARAVIRTUAL || reason == FC_REASON_BUSY ||
         reason == FC_REASON_UNREADABLE)
