@@ -27,7 +27,9 @@ build = {
             sources = {
                 "bindings/lua/fastclock/core.c",
                 "core/cpu.c",
+                "core/info.c",
                 "core/kernel_page.c",
+                "core/libc.c",
                 "core/maps.c",
                 "core/posix.c",
                 "core/posix_time64.c",

@@ -8,6 +8,7 @@
 
 #include <fastclock.h>
 
+#include "libc.h"
 #include "select.h"
 #include "timekeep.h"
 #include "vdso.h"

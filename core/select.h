@@ -37,8 +37,13 @@ bool fc_choice_counter(void);
 /* Takes the counter out of use for fc_ticks: it turned out to have no rate. */
 void fc_choice_refuse_counter(void);
 
-/* A read by the C library, in which `off` ends; false if it knows no such clock. */
-bool fc_libc_gettime(uint32_t clock, struct fc_reading *out);
+/* How often a choice was begun in this process: what was learnt under one may not hold under the
+ * next, as in a process that was restored on another machine. */
+uint32_t fc_choice_count(void);
+
+/* Fills in `source`, `wanted`, `wanted_reason` and `reason`; makes the choice if nobody has. */
+struct fc_info;
+void fc_choice_tell(struct fc_info *info);
 
 #pragma GCC visibility pop
 

@@ -9,8 +9,9 @@
 static const uint64_t ns_per_s = 1000000000;
 
 /* The rate, ns = ticks * mult >> shift, as one word: mult in the low half, shift above it. 0: not
- * known yet. */
+ * known yet. It holds for the choice under which it was found, by that one's number. */
 static _Atomic uint64_t scale;
+static atomic_uint scale_choice;
 
 static uint64_t pack(uint32_t mult, uint32_t shift) {
     return (uint64_t)shift << 32 | mult;
@@ -75,23 +76,32 @@ static uint64_t kernel_scale(void) {
     return 0;
 }
 
+/* Release: who sees the rate sees its number or a later one, which costs a second look at most. */
+static void keep(uint64_t s, unsigned int number) {
+    atomic_store_explicit(&scale_choice, number, memory_order_relaxed);
+    atomic_store_explicit(&scale, s, memory_order_release);
+}
+
 static uint64_t known_scale(void) {
+    unsigned int number;
     uint64_t s;
     if (!fc_choice_counter())
         return pack(1, 0); /* the ticks are nanoseconds */
-    s = atomic_load_explicit(&scale, memory_order_relaxed);
-    if (!s) {
+    number = fc_choice_count();
+    s = atomic_load_explicit(&scale, memory_order_acquire);
+    if (!s || atomic_load_explicit(&scale_choice, memory_order_relaxed) != number) {
         s = kernel_scale();
-        atomic_store_explicit(&scale, s, memory_order_relaxed);
+        keep(s, number);
     }
     return s;
 }
 
 static uint64_t any_scale(void) {
+    const unsigned int number = fc_choice_count();
     uint64_t s = known_scale();
     if (!s) {
         s = measure();
-        atomic_store_explicit(&scale, s, memory_order_relaxed);
+        keep(s, number);
     }
     if (!s) { /* no rate, no counter: from here on the ticks are nanoseconds */
         fc_choice_refuse_counter();
@@ -115,10 +125,6 @@ static uint64_t any_scale(void) {
 static uint64_t scale_hz(uint64_t s) {
     const uint32_t mult = (uint32_t)s, shift = (uint32_t)(s >> 32);
     return s ? ((ns_per_s << shift) + mult / 2) / mult : 0;
-}
-
-void fc_ticks_forget(void) {
-    atomic_store_explicit(&scale, 0, memory_order_relaxed);
 }
 
 uint64_t fc_ticks_hz(void) {

@@ -12,9 +12,6 @@
 /* fc_ticks_hz if it is known without measuring, else 0. */
 uint64_t fc_ticks_hz_known(void);
 
-/* Forgets the rate: a process restored elsewhere has another counter. */
-void fc_ticks_forget(void);
-
 #pragma GCC visibility pop
 
 /* ticks * mult >> shift for a shift up to 63: rounded down, UINT64_MAX where it does not fit. */
