@@ -16,12 +16,12 @@ static int fail(int32_t error) {
     return -1;
 }
 
-#ifndef FC_POSIX_TIME64_
-
-__attribute__((noinline)) int32_t fc_posix_read_slow(int32_t clock, struct fc_reading *out) {
+/* Without a call of its own: under a clocksource that the look does not know every read comes here.
+ */
+static inline int32_t read_slow(int32_t clock, struct fc_reading *out) {
     if (!fc_is_ours(clock))
         return fc_sys_gettime(clock, out);
-    if (!fc_read((uint32_t)clock, out))
+    if (!fc_read_slow((uint32_t)clock, true, out))
         return -ENOSYS;
     if (out->ns >= FC_NS_PER_S) {
         out->sec += out->ns / FC_NS_PER_S;
@@ -30,12 +30,18 @@ __attribute__((noinline)) int32_t fc_posix_read_slow(int32_t clock, struct fc_re
     return 0;
 }
 
+#ifndef FC_POSIX_TIME64_
+
+int32_t fc_posix_read_slow(int32_t clock, struct fc_reading *out) {
+    return read_slow(clock, out);
+}
+
 #endif
 
 /* The kernel looks at the clock's number before it looks at the pointer, and so does this. */
 static __attribute__((noinline)) int gettime_slow(int32_t clock, struct timespec *ts) {
     struct fc_reading r;
-    int32_t error = fc_posix_read_slow(clock, &r);
+    int32_t error = read_slow(clock, &r);
     if (error == 0)
         error = ts ? fc_posix_store(r, ts) : -EFAULT;
     return error == 0 ? 0 : fail(error);

@@ -77,8 +77,7 @@ static COLD bool read_slower(uint32_t chosen, uint32_t clock, bool ordered,
 
 /* Where the inlined look does not suffice. Not marked as cold, as under a clocksource that it does
  * not know every read comes this way. */
-static __attribute__((noinline)) bool read_slow(uint32_t clock, bool ordered,
-                                                struct fc_reading *out) {
+__attribute__((noinline)) bool fc_read_slow(uint32_t clock, bool ordered, struct fc_reading *out) {
     const uint32_t chosen = fc_choice();
     if ((chosen & page_bit(clock)) && fc_kernel_page_glance(&fc_page, clock, ordered, out))
         return true;
@@ -87,7 +86,7 @@ static __attribute__((noinline)) bool read_slow(uint32_t clock, bool ordered,
 
 static __attribute__((noinline)) uint64_t count_slow(uint32_t clock, bool ordered) {
     struct fc_reading reading;
-    return read_slow(clock, ordered, &reading) ? fc_reading_count(reading) : FC_NO_TIME;
+    return fc_read_slow(clock, ordered, &reading) ? fc_reading_count(reading) : FC_NO_TIME;
 }
 
 #ifdef FC_MODE_COUNTER_
@@ -152,7 +151,7 @@ DEFINE_COARSE(fc_monotonic_coarse_ns, FC_MONOTONIC_COARSE)
  */
 
 bool fc_read(uint32_t clock, struct fc_reading *out) {
-    return look(clock, &out->sec, &out->ns) || read_slow(clock, true, out);
+    return look(clock, &out->sec, &out->ns) || fc_read_slow(clock, true, out);
 }
 
 /* A clock that is none of ours is the kernel's business, and so is the error. */

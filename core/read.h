@@ -13,6 +13,9 @@
  * 2^34 of what a second holds, at most a few seconds in practice. */
 bool fc_read(uint32_t clock, struct fc_reading *out);
 
+/* The same for who has looked and seen that a look does not suffice. */
+bool fc_read_slow(uint32_t clock, bool ordered, struct fc_reading *out);
+
 /* Whether the number is one of enum fc_clock. */
 bool fc_is_ours(int32_t clock);
 
