@@ -280,6 +280,23 @@ def test_getcpu_learns_the_right_number_by_what_was_made_for_it(getcpu):
             assert way["gives_the_number"], way["name"]
 
 
+def test_getcpu_restarts_where_a_signal_interrupts_it(fastclock, tmp_path):
+    """The kernel puts the interrupted sequence back, or kills where it is not what it should be."""
+    source, library = tmp_path / "storm.c", tmp_path / "storm.so"
+    source.write_text(
+        "#include <signal.h>\n#include <sys/time.h>\n"
+        "static void nothing(int number) { (void)number; }\n"
+        "__attribute__((constructor)) static void storm(void) {\n"
+        "    const struct itimerval every = {{0, 50}, {0, 50}};\n"
+        "    signal(SIGALRM, nothing);\n"
+        "    setitimer(ITIMER_REAL, &every, 0);\n"
+        "}\n"
+    )
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True)
+    told = fastclock.json("getcpu", env={"LD_PRELOAD": str(library)})
+    assert all(w["absent"] or w["user_restart_cycles"] for w in told["ways"])
+
+
 @pytest.fixture
 def without_counter(tmp_path):
     """The environment of a process that may not read the counter. It is forbidden after the dynamic
