@@ -438,10 +438,10 @@ static void print_cell(const struct kind *k, double value) {
 }
 
 static void print_text(const struct identity *id, double bare, const struct machine *m) {
-    char name[64];
-    snprintf(name, sizeof name, "%s %02x%02x%02x", id->vendor, id->family, id->model, id->stepping);
-    printf("%s (family, model, stepping), %s, %s\n", id->known ? name : m->architecture,
-           m->processor, m->kernel);
+    if (id->known)
+        printf("%s %02x%02x%02x (family, model, stepping), ", id->vendor, id->family, id->model,
+               id->stepping);
+    printf("%s%s%s, %s\n", m->processor, *m->processor ? ", " : "", m->architecture, m->kernel);
     printf("cycles of the counter for a whole vtime64, minimum; by the counter alone: %.1f\n\n",
            bare);
     printf("%-15s %4s", "", "bits");
