@@ -65,6 +65,7 @@ static const struct {
     {"kvm-clock-killed", HOST, check_kvm_clock_killed},
     {"no-vdso", NO_VDSO, check_no_vdso},
     {"tsc-unstable", UNSTABLE, check_tsc_unstable},
+    {"timekeep-hpet", HPET, check_timekeep_hpet},
     {"hpet-then-tsc", HPET, check_hpet_then_tsc},
     {"idle", GUEST | HOST | ARM64, check_idle},
 };

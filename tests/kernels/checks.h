@@ -67,6 +67,9 @@ void check_namespace_kvm_clock(void);
 /* What check_namespace_exec executes: argv after its name. */
 int namespace_exec_main(int argc, char **argv);
 
+/* checks_timekeep.c */
+void check_timekeep_hpet(void);
+
 /* checks_agree.c: the questions of the kernel's own tests */
 void check_rotation(void);
 void check_inconsistency(void);
