@@ -24,8 +24,8 @@ static const struct fc_layout layouts[] = {
     {"6.13", 0, 8, 248, 1, 0},   /* to 6.14: the block at the start, the other pages moved */
     {"6.15", 0, 8, 232, 1, 0},   /* on: blocks without the resolution */
 #else
-    {"5.3", 0, 0, 240, 1, 0},  /* to 6.14 */
-    {"6.15", 0, 0, 224, 1, 0}, /* on */
+    {"5.3", 0, 0, 240, 1, 0},  /* to 6.14; tried on 6.1 */
+    {"6.15", 0, 0, 224, 1, 0}, /* on; tried on 7.2 */
 #endif
 };
 

@@ -2,8 +2,8 @@
  *
  * The timekeep page where it is meant for: on a kernel whose clocksource is hpet. Its readings
  * follow the kernel's clocks from samples, so that they may lie outside a bracket by a little: how
- * far, is what is claimed here, while the kernel's clock is bent, set and given another
- * clocksource; and that what may not go back does not.
+ * far, is what is claimed here, while the kernel's clock is bent and set; and that what may not go
+ * back does not.
  */
 #define _GNU_SOURCE
 #include <errno.h>
