@@ -95,14 +95,23 @@ check_end_claim_(int status, const char *file, int line, const char *expression,
  * counted. Not for want of privileges: the tests run as root. */
 #define CANNOT(...) check_end_claim_(CHECK_CANNOT, __FILE__, __LINE__, "", " " __VA_ARGS__)
 
-/* How often a claim repeats something: `rounds`, fewer under a sanitizer, or scaled by the
- * environment variable FASTCLOCK_TEST_PERCENT for machines that are emulated. */
-static inline uint64_t check_rounds(uint64_t rounds) {
+/* FASTCLOCK_TEST_PERCENT: fewer repetitions on machines that are emulated, or more for a long run.
+ */
+static inline uint64_t check_percent_(void) {
     const char *percent = getenv("FASTCLOCK_TEST_PERCENT");
-    rounds /= CHECK_SLOWER;
-    if (percent)
-        rounds = rounds * strtoull(percent, NULL, 10) / 100;
+    return percent ? strtoull(percent, NULL, 10) : 100;
+}
+
+/* How often a claim repeats something: `rounds`, fewer under a sanitizer, and as the environment
+ * says. */
+static inline uint64_t check_rounds(uint64_t rounds) {
+    rounds = rounds / CHECK_SLOWER * check_percent_() / 100;
     return rounds ? rounds : 1;
+}
+
+/* More repetitions have more time; fewer are no reason for less. */
+static inline time_t check_deadline_s_(void) {
+    return (time_t)(CHECK_DEADLINE_S * (check_percent_() > 100 ? check_percent_() : 100) / 100);
 }
 
 static inline void check_begin(int argc, char **argv) {
@@ -128,7 +137,7 @@ static inline void check_run_child_(void (*claim)(const void *), const void *arg
 /* Runs one claim and prints what became of it. */
 static inline void check_that(const char *sentence, void (*claim)(const void *),
                               const void *argument) {
-    struct timespec deadline = {CHECK_DEADLINE_S, 0};
+    struct timespec deadline = {check_deadline_s_(), 0};
     sigset_t child;
     pid_t pid;
     int status = 0;
@@ -148,7 +157,7 @@ static inline void check_that(const char *sentence, void (*claim)(const void *),
         if (sigtimedwait(&child, NULL, &deadline) < 0 && errno == EAGAIN) {
             kill(-pid, SIGKILL);
             waitpid(pid, &status, 0);
-            printf("    no end within %d s\n", CHECK_DEADLINE_S);
+            printf("    no end within %ld s\n", (long)check_deadline_s_());
             break;
         }
     }
