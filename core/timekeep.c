@@ -313,7 +313,52 @@ int32_t fc_timekeep_open(void) {
 /* ---- Reading ----------------------------------------------------------------------------------
  */
 
+/* The clocks that never go back, and the latest time of each that the kernel has told this process
+ * while the page stood back; 0: none since the page came back. A timehands that arrives late begins
+ * where the one before ended, which can be a little before that. */
+static const uint8_t steady_clocks[] = {FC_MONOTONIC, FC_RAW, FC_BOOTTIME};
+enum { STEADY = sizeof steady_clocks };
+static _Atomic uint64_t told[STEADY];
+
+static int steady_index(uint32_t clock) {
+    for (int i = 0; i < STEADY; i++)
+        if (steady_clocks[i] == clock)
+            return i;
+    return -1;
+}
+
+/* Lifts a reading of the page to what was told before. Returns whether it had to be. */
+static bool lift_to_told(int index, struct fc_reading *out) {
+    uint64_t before = atomic_load_explicit(&told[index], memory_order_relaxed);
+    const uint64_t now = fc_reading_count(*out);
+    if (before == 0)
+        return false;
+    if (before > now && before - now < LIFT_MAX_NS) {
+        out->sec = before / 1000000000u;
+        out->ns = before % 1000000000u;
+        return true;
+    }
+    /* Left behind; or, by far too much, from another time namespace. */
+    atomic_compare_exchange_strong(&told[index], &before, 0);
+    return false;
+}
+
+/* Whether inlined reads, which lift nothing, may be turned to the page. */
+static bool may_show(const struct fc_timekeep *page) {
+    for (int i = 0; i < STEADY; i++) {
+        struct fc_reading reading;
+        int32_t hands;
+        if (atomic_load_explicit(&told[i], memory_order_relaxed) != 0 &&
+            (fc_timekeep_page_read(page, steady_clocks[i], true, &reading, &hands) !=
+                 FC_REASON_NONE ||
+             lift_to_told(i, &reading)))
+            return false;
+    }
+    return true;
+}
+
 int32_t fc_timekeep_read(uint32_t clock, bool ordered, struct fc_reading *out) {
+    const int index = steady_index(clock);
     enum fc_timekeep_kind kind;
     const struct fc_timekeep *page = fc_timekeep_page(&kind);
     int32_t hands, reason;
@@ -326,22 +371,34 @@ int32_t fc_timekeep_read(uint32_t clock, bool ordered, struct fc_reading *out) {
         keep_own(atomic_load_explicit(&own_page, memory_order_relaxed));
     }
     reason = fc_timekeep_page_read(page, clock, ordered, out, &hands);
-    if (hands >= 0 && fc_timekeep_shown() != &page->hands[hands])
+    if (reason == FC_REASON_NONE && index >= 0)
+        lift_to_told(index, out);
+    if (hands >= 0 && fc_timekeep_shown() != &page->hands[hands] && may_show(page))
         atomic_store_explicit(&shown, &page->hands[hands], memory_order_relaxed);
     return reason;
 }
 
 void fc_timekeep_lift(uint32_t clock, struct fc_reading *out) {
+    const int index = steady_index(clock);
     enum fc_timekeep_kind kind;
     const struct fc_timekeep *page = fc_timekeep_page(&kind);
     struct fc_reading floor;
-    uint64_t above;
-    if (!page || (clock != FC_MONOTONIC && clock != FC_RAW && clock != FC_BOOTTIME) ||
-        !fc_timekeep_page_floor(page, clock, fc_counter_relaxed_(), &floor))
+    uint64_t before, now;
+    if (!page || index < 0)
         return;
-    above = fc_reading_count(floor) - fc_reading_count(*out);
-    if ((int64_t)above > 0 && above < LIFT_MAX_NS)
-        *out = floor;
+    if (fc_timekeep_page_floor(page, clock, fc_counter_relaxed_(), &floor)) {
+        const uint64_t above = fc_reading_count(floor) - fc_reading_count(*out);
+        if ((int64_t)above > 0 && above < LIFT_MAX_NS)
+            *out = floor;
+    }
+    /* And to what was told before: a timehands that it was lifted to can be gone. */
+    lift_to_told(index, out);
+    /* The timehands that inlined reads are turned to has ended or is switched off, for good: none
+     * of them returns to it. */
+    now = fc_reading_count(*out);
+    before = atomic_load_explicit(&told[index], memory_order_relaxed);
+    while (before < now && !atomic_compare_exchange_weak(&told[index], &before, now))
+        continue;
 }
 
 #else /* no Linux, or no counter known */

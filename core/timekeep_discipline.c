@@ -489,7 +489,14 @@ static void publish_beginning(struct fc_timekeep_discipline *d, struct fc_timeke
     bool floored = advanced, raw_floored = advanced;
     uint64_t now = ports->counter(ports->context);
     fc_timekeep_page_end(page, now);
-    if (!advanced) {
+    now = ports->counter(ports->context);
+    if (advanced && now - d->monotonic.last <= UINT32_MAX) {
+        /* A reader that was turned to the place of the new timehands long ago can have used it. */
+        advance(d, &d->monotonic, now);
+        advance(d, &d->raw, now);
+        monotonic = beginning_of(d, &d->monotonic);
+        raw = beginning_of(d, &d->raw);
+    } else {
         floored = fc_timekeep_page_floor(page, FC_MONOTONIC, now, &monotonic);
         raw_floored = fc_timekeep_page_floor(page, FC_RAW, now, &raw);
     }

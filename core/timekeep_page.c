@@ -178,23 +178,34 @@ int32_t fc_timekeep_page_read(const struct fc_timekeep *page, uint32_t clock, bo
     return FC_REASON_BUSY;
 }
 
+/* The latest time that one timehands can have told; false if it has told none. */
+static bool told_until(const struct fc_timekeep_hands *hands, uint32_t clock, uint64_t count,
+                       struct fc_reading *out) {
+    struct taken taken;
+    uint64_t since;
+    if (take(hands, clock, &taken) != FC_TRY_OK_ || taken.block.mult == 0 ||
+        (int64_t)(count - taken.block.last) < 0)
+        return false;
+    since = count - taken.block.last;
+    if (since > taken.valid_cycles)
+        since = taken.valid_cycles;
+    return evaluate(&taken, clock, UINT64_MAX, taken.block.last + since, out) == FC_TRY_OK_;
+}
+
 bool fc_timekeep_page_floor(const struct fc_timekeep *page, uint32_t clock, uint64_t count,
                             struct fc_reading *out) {
-    const uint32_t current = __atomic_load_n(&page->current, __ATOMIC_ACQUIRE);
-    for (uint32_t back = 0; back < 2; back++) {
-        struct taken taken;
-        int64_t since;
-        if (take(hands_at(page, current - back), clock, &taken) != FC_TRY_OK_)
-            return false;
-        since = (int64_t)(count - taken.block.last);
-        if (since >= 0) {
-            const uint64_t until =
-                (uint64_t)since < taken.valid_cycles ? (uint64_t)since : taken.valid_cycles;
-            return taken.block.mult != 0 &&
-                   evaluate(&taken, clock, UINT64_MAX, taken.block.last + until, out) == FC_TRY_OK_;
+    /* All of them: also the one after the current, which a publisher may have written and not lived
+     * to point to, and which a reader that was turned to its place before can have found. */
+    bool found = false;
+    for (uint32_t i = 0; i < FC_TIMEKEEP_HANDS; i++) {
+        struct fc_reading reading;
+        if (told_until(&page->hands[i], clock, count, &reading) &&
+            (!found || fc_reading_count(reading) > fc_reading_count(*out))) {
+            *out = reading;
+            found = true;
         }
     }
-    return false;
+    return found;
 }
 
 /* ---- Writing ----------------------------------------------------------------------------------
