@@ -435,7 +435,7 @@ static void narrow_reader(const void *argument) {
     MUST_EXIT_0(pid);
 #else
     (void)argument;
-    CANNOT("the compiler makes no 32-bit programs");
+    CANNOT("this build has no 32-bit program");
 #endif
 }
 
