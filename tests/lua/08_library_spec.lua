@@ -28,6 +28,10 @@ describe("the C module", function()
         for name in listing:gmatch "%x+ %a ([%w_]+)" do
             shown[name] = true
         end
+        -- These are there only where the C library knows two widths of time_t, on 32 bits.
+        for name in pairs(expected) do
+            if name:match "_time64$" then expected[name] = shown[name] end
+        end
         -- What is shown beyond this belongs between `#pragma GCC visibility push(hidden)` and pop
         -- in its header.
         assert.are.same(expected, shown)
