@@ -7,6 +7,10 @@ struct failpoint failpoint;
 void fc_timekeep_failpoint(void) {
     if (!failpoint.armed)
         return;
-    if (++failpoint.passed == failpoint.at)
+    if (++failpoint.passed != failpoint.at)
+        return;
+    if (failpoint.act)
+        failpoint.act();
+    else
         raise(failpoint.signal);
 }

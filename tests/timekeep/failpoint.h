@@ -9,11 +9,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* While `armed`, stores are counted; before the store number `at`, the signal is raised. */
+/* While `armed`, stores are counted; before the store number `at`, the signal is raised, once. */
 extern struct failpoint {
     bool armed;
     uint64_t passed, at;
     int signal;
+    void (*act)(void); /* instead of the signal, if set */
 } failpoint;
 
 void fc_timekeep_failpoint(void);

@@ -147,6 +147,74 @@ static void signals(const void *argument) {
     CHECK(info.timekeep_in_service == 1, "out of service");
 }
 
+static void leave(int signal) {
+    (void)signal;
+    siglongjmp(away, 1);
+}
+
+/* A signal for each store of an update, whose handler would leave it for good. */
+static void jump_at_each_store(const void *argument) {
+    struct sigaction action;
+    volatile uint64_t at = 0;
+    (void)argument;
+    choose_timekeep();
+    memset(&action, 0, sizeof action);
+    action.sa_handler = leave;
+    sigaction(SIGALRM, &action, NULL);
+    failpoint.signal = SIGALRM;
+    sigsetjmp(away, 1);
+    failpoint.passed = 0;
+    failpoint.at = ++at;
+    failpoint.armed = at <= 60;
+    while (failpoint.armed)
+        fc_monotonic_ns();
+    CHECK(at > 60, "only %" PRIu64 " signals", at);
+    until_it_serves();
+}
+
+static atomic_bool amid_update, forked;
+
+static void wait_for_fork(void) {
+    atomic_store(&amid_update, true);
+    while (!atomic_load(&forked))
+        sched_yield();
+}
+
+static void *update_slowly(void *unused) {
+    (void)unused;
+    failpoint.act = wait_for_fork;
+    failpoint.at = 20;
+    failpoint.armed = true;
+    while (!atomic_load(&forked))
+        fc_monotonic_ns();
+    return NULL;
+}
+
+static void fork_amid_update(const void *argument) {
+    pthread_t other;
+    pid_t pid;
+    (void)argument;
+#ifdef __SANITIZE_THREAD__
+    CANNOT("the thread sanitizer does not let a child of several threads go on");
+#endif
+    choose_timekeep();
+    MUST(-pthread_create(&other, NULL, update_slowly, NULL));
+    while (!atomic_load(&amid_update))
+        sched_yield();
+    pid = fork();
+    MUST(pid);
+    if (pid == 0) {
+        failpoint.armed = false;
+        near_kernel(100);
+        until_it_serves();
+        _exit(0);
+    }
+    atomic_store(&forked, true);
+    pthread_join(other, NULL);
+    MUST_EXIT_0(pid);
+    until_it_serves();
+}
+
 static void fork_storm(const void *argument) {
     const uint64_t children = check_rounds(200);
     (void)argument;
@@ -243,6 +311,8 @@ int main(int argc, char **argv) {
     check_that("reads in a 10 kHz storm of signals do not disturb the page", signals, &staying);
     check_that("handlers that read and leave by longjmp do not disturb the page", signals,
                &jumping);
+    check_that("no signal's handler can leave an update unfinished", jump_at_each_store, NULL);
+    check_that("a child that is forked amid an update is not bound by it", fork_amid_update, NULL);
     check_that("forked children begin pages of their own", fork_storm, NULL);
     check_that("a fork amid another thread's reads leaves the child right", fork_while_reading,
                NULL);
