@@ -28,7 +28,10 @@ def disassemble(arguments: list[str], objdump: str, target: Path) -> dict[str, l
     """The instructions of each function of an object file, as text."""
     subprocess.run([*arguments, "-c", "-o", str(target)], check=True)
     text = subprocess.run(
-        [objdump, "-d", "--no-show-raw-insn", str(target)], check=True, capture_output=True, text=True
+        [objdump, "-d", "--no-show-raw-insn", str(target)],
+        check=True,
+        capture_output=True,
+        text=True,
     ).stdout
     functions: dict[str, list[str]] = {}
     name = ""
@@ -74,8 +77,11 @@ def check_reader(code: list[str]) -> None:
     fields = [i for i, line in enumerate(code) if re.match(r"ld[rp]\s+x", line) and i > counter]
     fields = [i for i in fields if not code[i].startswith("ldr\txzr")]
     check("reader: last, limit, base and scale lie between the two looks", len(fields) >= 2, code)
-    check("reader: no field is loaded behind the barrier", all(i < barrier or "sp" in code[i]
-          for i in fields), code)
+    check(
+        "reader: no field is loaded behind the barrier",
+        all(i < barrier or "sp" in code[i] for i in fields),
+        code,
+    )
 
 
 def check_writer(functions: dict[str, list[str]]) -> None:
@@ -87,11 +93,17 @@ def check_writer(functions: dict[str, list[str]]) -> None:
     even = first(code, r"stlr\s+w", field)
     second_even = first(code, r"stlr\s+w", even + 1)
     between = code[second_odd + 1 : barrier]
-    check("writer: both sequences are odd before the barrier, and the fields come behind it",
-          not any(re.match(r"st[rp]\s", line) for line in between), code)
+    check(
+        "writer: both sequences are odd before the barrier, and the fields come behind it",
+        not any(re.match(r"st[rp]\s", line) for line in between),
+        code,
+    )
     behind = [line for line in code[second_even + 1 :] if re.match(r"st[rp]\s+[wx]\d+, \[x", line)]
-    check("writer: both sequences are even again by a releasing store, behind every field",
-          even < second_even and not behind, code)
+    check(
+        "writer: both sequences are even again by a releasing store, behind every field",
+        even < second_even and not behind,
+        code,
+    )
     code = functions["fc_timekeep_page_turn"]
     first(code, r"stlr\s+w")
     check("writer: the index is stored with release", True, code)
@@ -114,11 +126,20 @@ def main() -> None:
     work.mkdir(parents=True, exist_ok=True)
     probe = work / "probe.c"
     probe.write_text(PROBE)
-    options = [compiler, "-std=c11", "-O2", "-fno-tree-slp-vectorize", "-I", str(source / "include"),
-               "-I", str(source / "core")]
+    options = [
+        compiler,
+        "-std=c11",
+        "-O2",
+        "-fno-tree-slp-vectorize",
+        "-I",
+        str(source / "include"),
+        "-I",
+        str(source / "core"),
+    ]
     check_reader(disassemble([*options, str(probe)], objdump, work / "probe.o")["probe_look"])
-    functions = disassemble([*options, str(source / "core/timekeep_page.c")], objdump,
-                            work / "page.o")
+    functions = disassemble(
+        [*options, str(source / "core/timekeep_page.c")], objdump, work / "page.o"
+    )
     check_writer(functions)
     check_index(functions)
 
