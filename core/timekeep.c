@@ -234,7 +234,7 @@ static uint64_t age_ns(const struct fc_timekeep *page) {
 static void keep_own(struct own *own) {
     const uint64_t age = age_ns(&own->page);
     const bool serves = __atomic_load_n(&own->page.in_service, __ATOMIC_RELAXED) &&
-                        age < (uint64_t)FC_TIMEKEEP_INTERVAL_NS * FC_TIMEKEEP_INTERVALS_VALID;
+                        age < (uint64_t)FC_TIMEKEEP_INTERVAL_NS * FC_TIMEKEEP_OWN_VALID;
     struct fc_reading now;
     if (serves && age < FC_TIMEKEEP_INTERVAL_NS)
         return;

@@ -27,8 +27,9 @@
 enum {
     FC_TIMEKEEP_INTERVAL_NS = 10000000, /* between two updates, unless told otherwise */
     FC_TIMEKEEP_INTERVALS_VALID = 10,   /* a publisher that missed these is taken for dead */
-    FC_TIMEKEEP_SWITCH_NS = 20000       /* from announcing a switch of timehands to the switch:
-                                           longer than any processor holds an instruction back */
+    FC_TIMEKEEP_OWN_VALID = 3,    /* the same for a page whose own readers know that it is late */
+    FC_TIMEKEEP_SWITCH_NS = 20000 /* from announcing a switch of timehands to the switch:
+                                     longer than any processor holds an instruction back */
 };
 
 /* Whether the `size` bytes at `page` are a page that this version can read. Looks at what is fixed
@@ -138,6 +139,7 @@ struct fc_timekeep_discipline {
     struct fc_timekeep_distance realtime, boottime, tai; /* from FC_MONOTONIC */
     uint64_t steps, dropped, outages;
     double worst_error_ns;
+    uint64_t valid_ns;  /* how long a timehands is vouched for */
     const char *outage; /* why the page was last taken out of service, for a person */
 };
 

@@ -349,6 +349,7 @@ static enum verdict follow(struct fc_timekeep_discipline *d, struct fc_timekeep_
     const double moved = found / line->rate - 1;
     const double doubt = rate_doubt(line, sample);
     double rate;
+    bool told;
     if (elapsed <= 0)
         return JUMPED;
     if (magnitude(moved) > rate_move_max + doubt)
@@ -361,7 +362,10 @@ static enum verdict follow(struct fc_timekeep_discipline *d, struct fc_timekeep_
     rate = rate_since_oldest(line, sample);
     if (rate > 0)
         line->rate = rate;
-    line->error_ns = d->begun ? ahead_of(d, line, sample->count, sample->ns) : 0;
+    /* What nobody was told any more is no error. */
+    told = d->begun &&
+           (double)(int64_t)(sample->count - line->last) * line->rate <= (double)d->valid_ns;
+    line->error_ns = told ? ahead_of(d, line, sample->count, sample->ns) : 0;
     remember(line, sample);
     return FOLLOWED;
 }
@@ -413,7 +417,7 @@ static void publish(const struct fc_timekeep_discipline *d, struct fc_timekeep *
     struct fc_timekeep_values v;
     memset(&v, 0, sizeof v);
     v.last = d->monotonic.last;
-    v.valid_ns = d->interval_ns * FC_TIMEKEEP_INTERVALS_VALID;
+    v.valid_ns = d->valid_ns;
     v.valid_cycles = clamp32((double)v.valid_ns / d->monotonic.rate);
     v.max_cycles = soft_ns ? clamp32((double)soft_ns / d->monotonic.rate) : v.valid_cycles;
     v.mask = FC_COUNTER_MASKED_ ? ((uint64_t)1 << 56) - 1 : UINT64_MAX;
@@ -573,6 +577,8 @@ enum fc_timekeep_end fc_timekeep_update(struct fc_timekeep_discipline *d, struct
     enum published published;
     bool enabled;
     const char *fault = sample_clocks(d, ports, &found);
+    d->valid_ns =
+        soft_ns ? soft_ns * FC_TIMEKEEP_OWN_VALID : d->interval_ns * FC_TIMEKEEP_INTERVALS_VALID;
     fc_timekeep_page_note(&page->heartbeat, page->heartbeat + 1);
     if (fault) {
         fc_timekeep_outage(d, page, fault);
