@@ -56,7 +56,7 @@ FC_INLINE_ bool fc_posix_look_(int32_t clock, int (*counter)(const void *, uint6
  * machine that loads it at once. An odd sequence is a page that is being written, or no page. */
 FC_INLINE_ bool fc_posix_look_second_(uint64_t *sec) {
     const unsigned char *block = FC_VIEW_(coarse);
-    const uint32_t extra = __atomic_load_n(&fc_view_v1.extra, __ATOMIC_RELAXED);
+    const uint32_t extra = __atomic_load_n(&fc_view_v1.coarse_extra, __ATOMIC_RELAXED);
     if (FC_UNLIKELY_(fc_load_sequence_(block) & 1))
         return false;
     *sec = fc_load64_(block + extra + FC_BLOCK_BASE_ + FC_REALTIME_COARSE * FC_BLOCK_BASE_SIZE_);

@@ -26,12 +26,12 @@ static const uint32_t dead[16] = {1};
 
 #define DEAD ((const unsigned char *)dead)
 
-struct fc_view_v1 fc_view_v1 = {DEAD, DEAD, DEAD, 0, 0};
+struct fc_view_v1 fc_view_v1 = {DEAD, DEAD, DEAD, 0, 0, 0, 0};
 
-/* Both pages share `extra`, which a read takes in after the pointer. A kernel's page without
- * max_cycles and a timekeep page are therefore never shown in one process, not even one after the
- * other: a read that is held up in between would take one with the offsets of the other. Which of
- * them came first stays; the other one is read by call. */
+/* Both pages share `extra`, which a read takes in after the pointer. The counter's clocks of a
+ * kernel's page without max_cycles and those of a timekeep page are therefore never shown in one
+ * process, not even one after the other: a read that is held up in between would take one with the
+ * offsets of the other. Which of them came first stays; the other one is read by call. */
 enum { TIMEKEEP_EXTRA = 8, KERNEL_WITHOUT = 1, TIMEKEEP = 2 };
 static atomic_uint came_first;
 
@@ -44,29 +44,28 @@ void fc_view_set(const struct fc_kernel_page *page, const struct fc_timekeep_han
                  uint32_t show) {
     const struct fc_layout *layout = atomic_load_explicit(&page->layout, memory_order_acquire);
     const unsigned char *first = atomic_load_explicit(&page->first, memory_order_relaxed);
-    const unsigned char *fine = DEAD, *raw = DEAD;
-    bool coarse;
-    if ((show & FC_SHOW_TIMEKEEP) && may_show(TIMEKEEP)) {
-        __atomic_store_n(&fc_view_v1.extra, TIMEKEEP_EXTRA, __ATOMIC_RELAXED);
-        if (hands) {
-            fine = (const unsigned char *)&hands->fine;
-            raw = (const unsigned char *)&hands->raw;
-        }
-    }
-    if (!(show & (FC_SHOW_FINE | FC_SHOW_COARSE)) ||
-        (layout && layout->extra != TIMEKEEP_EXTRA && !may_show(KERNEL_WITHOUT)))
-        layout = NULL;
-    coarse = layout && (show & FC_SHOW_COARSE);
-    if (layout)
-        __atomic_store_n(&fc_view_v1.extra, layout->extra, __ATOMIC_RELAXED);
-    if (layout && (show & FC_SHOW_FINE)) {
+    const unsigned char *fine = DEAD, *raw = DEAD, *coarse = DEAD;
+    uint32_t extra = 0;
+    if ((show & FC_SHOW_TIMEKEEP) && hands && may_show(TIMEKEEP)) {
+        extra = TIMEKEEP_EXTRA;
+        fine = (const unsigned char *)&hands->fine;
+        raw = (const unsigned char *)&hands->raw;
+    } else if (layout && (show & FC_SHOW_FINE) &&
+               (layout->extra == TIMEKEEP_EXTRA || may_show(KERNEL_WITHOUT))) {
+        extra = layout->extra;
         fine = first;
         raw = first + layout->raw;
+    }
+    if (fine != DEAD)
+        __atomic_store_n(&fc_view_v1.extra, extra, __ATOMIC_RELAXED);
+    if (layout && (show & FC_SHOW_COARSE)) {
+        __atomic_store_n(&fc_view_v1.coarse_extra, layout->extra, __ATOMIC_RELAXED);
+        coarse = first;
     }
     /* Release: who sees the block sees `extra` too, and a timehands as it was when it came. */
     __atomic_store_n(&fc_view_v1.fine, fine, __ATOMIC_RELEASE);
     __atomic_store_n(&fc_view_v1.raw, raw, __ATOMIC_RELEASE);
-    __atomic_store_n(&fc_view_v1.coarse, coarse ? first : DEAD, __ATOMIC_RELEASE);
+    __atomic_store_n(&fc_view_v1.coarse, coarse, __ATOMIC_RELEASE);
     __atomic_store_n(&fc_view_v1.counter, (show & FC_SHOW_COUNTER) != 0, __ATOMIC_RELEASE);
     atomic_store_explicit(&shown_hands, hands, memory_order_relaxed);
     atomic_store_explicit(&shown, show, memory_order_relaxed);

@@ -46,6 +46,8 @@ struct fc_view_v1 {
     const unsigned char *coarse; /* block of the coarse clocks: `fine`, but for a dead counter */
     uint32_t extra;              /* bytes that a `max_cycles` puts before the mask: 0 or 8 */
     uint32_t counter;            /* 1: the counter may be read */
+    uint32_t coarse_extra;       /* as `extra`, in the block of the coarse clocks */
+    uint32_t unused;
 };
 
 extern FC_EXPORTED_ struct fc_view_v1 fc_view_v1;
@@ -183,7 +185,7 @@ FC_INLINE_ int fc_look_fine_(const unsigned char *const *which, uint32_t clock,
 
 FC_INLINE_ int fc_look_coarse_(uint32_t clock, uint64_t *sec, uint64_t *ns) {
     const unsigned char *block = FC_VIEW_(coarse);
-    const uint32_t extra = __atomic_load_n(&fc_view_v1.extra, __ATOMIC_RELAXED);
+    const uint32_t extra = __atomic_load_n(&fc_view_v1.coarse_extra, __ATOMIC_RELAXED);
     return fc_try_coarse_(block, extra, clock, sec, ns) == FC_TRY_OK_;
 }
 
