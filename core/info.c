@@ -31,6 +31,7 @@ static int32_t serving(uint32_t clock, uint32_t page_bit, int32_t *reason) {
     }
     if ((source == FC_SOURCE_KERNEL_PAGE || source == FC_SOURCE_TIMEKEEP ||
          source == FC_SOURCE_VDSO) &&
+        !(source == FC_SOURCE_KERNEL_PAGE && *reason == FC_REASON_MODE_NONE) &&
         fc_vdso_gettime((int32_t)clock, &reading))
         return FC_SOURCE_VDSO;
     if (source == FC_SOURCE_LIBC || source == FC_SOURCE_NONE)

@@ -224,7 +224,7 @@ static uint32_t choose(int32_t first, bool alone) {
             note(FC_SOURCE_KERNEL_PAGE, FC_REASON_NOT_TRIED);
         atomic_store(&namespace_chosen_in, in_namespace());
     }
-    /* A page stands back at times, and then the vDSO answers. */
+    /* A page stands back at times, and then, most often, the vDSO answers. */
     if ((source == FC_SOURCE_KERNEL_PAGE || source == FC_SOURCE_TIMEKEEP) &&
         open_source(FC_SOURCE_VDSO) != 0)
         note(FC_SOURCE_VDSO, FC_REASON_NOT_TRIED);
