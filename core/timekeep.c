@@ -30,8 +30,7 @@ enum {
                                  kernel's own; another time namespace is much further off */
     OPENING_UPDATES_MAX = 64, /* in which an own page has to be proved */
     BURST = 16,               /* reads in this time that make an update worth its price */
-    BURST_NS = 1000000,
-    LIFT_MAX_NS = 1000000 /* a page further ahead than this is not slightly off, but wrong */
+    BURST_NS = 1000000
 };
 
 /* A page of one's own and what is known for it. All of it is wiped in a child. */
@@ -333,7 +332,7 @@ static bool lift_to_told(int index, struct fc_reading *out) {
     const uint64_t now = fc_reading_count(*out);
     if (before == 0)
         return false;
-    if (before > now && before - now < LIFT_MAX_NS) {
+    if (before > now && before - now < FC_TIMEKEEP_HOLD_NS) {
         out->sec = before / 1000000000u;
         out->ns = before % 1000000000u;
         return true;
@@ -386,18 +385,22 @@ void fc_timekeep_lift(uint32_t clock, struct fc_reading *out) {
     uint64_t before, now;
     if (!page || index < 0)
         return;
-    if (fc_timekeep_page_floor(page, clock, fc_counter_relaxed_(), &floor)) {
-        const uint64_t above = fc_reading_count(floor) - fc_reading_count(*out);
-        if ((int64_t)above > 0 && above < LIFT_MAX_NS)
-            *out = floor;
-    }
-    /* And to what was told before: a timehands that it was lifted to can be gone. */
-    lift_to_told(index, out);
-    /* The timehands that inlined reads are turned to has ended or is switched off, for good: none
-     * of them returns to it. */
     now = fc_reading_count(*out);
-    before = atomic_load_explicit(&told[index], memory_order_relaxed);
-    while (before < now && !atomic_compare_exchange_weak(&told[index], &before, now))
+    /* In this order: who forgets what was told has seen the page beyond it. */
+    before = atomic_load(&told[index]);
+    if (before > now && before - now < FC_TIMEKEEP_HOLD_NS)
+        now = before;
+    if (fc_timekeep_page_floor(page, clock, fc_counter_ordered_(), &floor)) {
+        const uint64_t above = fc_reading_count(floor) - now;
+        if ((int64_t)above > 0 && above < FC_TIMEKEEP_HOLD_NS)
+            now += above;
+    }
+    out->sec = now / 1000000000u;
+    out->ns = now % 1000000000u;
+    /* The timehands that inlined reads are turned to has ended or is switched off, for good: none
+     * of them returns to it. What was told and is too far ahead is forgotten. */
+    while ((before < now || before - now >= FC_TIMEKEEP_HOLD_NS) &&
+           !atomic_compare_exchange_weak(&told[index], &before, now))
         continue;
 }
 

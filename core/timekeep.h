@@ -27,9 +27,12 @@
 enum {
     FC_TIMEKEEP_INTERVAL_NS = 10000000, /* between two updates, unless told otherwise */
     FC_TIMEKEEP_INTERVALS_VALID = 10,   /* a publisher that missed these is taken for dead */
-    FC_TIMEKEEP_OWN_VALID = 3,    /* the same for a page whose own readers know that it is late */
-    FC_TIMEKEEP_SWITCH_NS = 20000 /* from announcing a switch of timehands to the switch:
-                                     longer than any processor holds an instruction back */
+    FC_TIMEKEEP_OWN_VALID = 3,     /* the same for a page whose own readers know that it is late */
+    FC_TIMEKEEP_SWITCH_NS = 20000, /* from announcing a switch of timehands to the switch:
+                                      longer than any processor holds an instruction back */
+    FC_TIMEKEEP_HOLD_NS = 1000000000 /* how long a clock stands still at most rather than go back:
+                                        what was told and is further ahead than this is wrong, or
+                                        another time namespace's */
 };
 
 /* Whether the `size` bytes at `page` are a page that this version can read. Looks at what is fixed
@@ -70,6 +73,10 @@ void fc_timekeep_page_turn(struct fc_timekeep *page);
 
 /* Lets every timehands that readers may be using end at the count `end`, unless it ends earlier. */
 void fc_timekeep_page_end(struct fc_timekeep *page, uint64_t end);
+
+/* Takes every timehands from the inlined reads, before a full barrier; the others find them valid
+ * still. */
+void fc_timekeep_page_withdraw(struct fc_timekeep *page);
 
 /* Turns the counter off or on for every attached reader, at once; the timehands stay. */
 void fc_timekeep_page_mode(struct fc_timekeep *page, uint32_t mode);
@@ -162,7 +169,7 @@ enum fc_timekeep_end fc_timekeep_update(struct fc_timekeep_discipline *d, struct
 
 /* Takes the page out of service until it is proved anew; `why` is a constant sentence. */
 void fc_timekeep_outage(struct fc_timekeep_discipline *d, struct fc_timekeep *page,
-                        const char *why);
+                        const struct fc_timekeep_ports *ports, const char *why);
 
 /* ---- The source -------------------------------------------------------------------------------
  */

@@ -42,7 +42,8 @@ enum {
     AGREED_MIN = 3,         /* samples that have to agree before the counter is trusted */
     BAD_MAX = 2,            /* and those that may contradict */
     SPACE_MIN_NS = 1000000, /* between two samples that are to give a rate */
-    REFINING = 16           /* sweeps after which a distance is fixed */
+    REFINING = 16,          /* sweeps after which a distance is fixed */
+    AHEAD_MAX_NS = 1000000  /* of the kernel that a line may begin: made up in a second or so */
 };
 
 /* Slope and rate as proportions. The kernel's own slewing is bounded by 500 ppm, so that a rate can
@@ -289,21 +290,23 @@ static void turn(const struct fc_timekeep_discipline *d, struct fc_timekeep_line
 }
 
 /* Begins the line anew at `count`: at the latest time that the kernel can have shown by then, and
- * not before `floor`. */
-static void begin(const struct fc_timekeep_discipline *d, struct fc_timekeep_line *line,
+ * not before `floor`. False where the kernel has still far to go until there, so that a line would
+ * be wrong for long: meanwhile the readers' answers stand still at the floor. */
+static bool begin(const struct fc_timekeep_discipline *d, struct fc_timekeep_line *line,
                   uint64_t count, const struct fc_reading *floor) {
-    const double wrong_max_ns = 1e6;
     const double since = (double)(int64_t)(count - line->seen_count) * line->rate;
     uint64_t ns = line->seen_ns + (uint64_t)(since + line->seen_half_width_ns) + 1;
     if (floor) {
         const int64_t above = (int64_t)(fc_reading_count(*floor) + 1 - ns);
-        /* A floor further up comes from a counter that jumped. */
-        if (above > 0 && (double)above < wrong_max_ns)
+        if (above > AHEAD_MAX_NS && above < FC_TIMEKEEP_HOLD_NS)
+            return false;
+        if (above > 0 && above <= AHEAD_MAX_NS)
             ns += (uint64_t)above;
     }
     line->last = count;
     line->sec = ns / 1000000000u;
     line->base = (ns % 1000000000u) << d->shift;
+    return true;
 }
 
 static double half_width_ns(const struct sample *sample, double rate) {
@@ -485,8 +488,8 @@ static struct fc_reading beginning_of(const struct fc_timekeep_discipline *d,
 }
 
 /* Begins both lines anew. What readers may have been using has ended; its last times are the floor.
- */
-static void publish_beginning(struct fc_timekeep_discipline *d, struct fc_timekeep *page,
+ * False if that is too far ahead of the kernel. */
+static bool publish_beginning(struct fc_timekeep_discipline *d, struct fc_timekeep *page,
                               const struct fc_timekeep_ports *ports, uint64_t soft_ns,
                               bool advanced) {
     struct fc_reading monotonic = beginning_of(d, &d->monotonic), raw = beginning_of(d, &d->raw);
@@ -505,25 +508,31 @@ static void publish_beginning(struct fc_timekeep_discipline *d, struct fc_timeke
         raw_floored = fc_timekeep_page_floor(page, FC_RAW, now, &raw);
     }
     now = ports->counter(ports->context);
-    begin(d, &d->monotonic, now, floored ? &monotonic : NULL);
-    begin(d, &d->raw, now, raw_floored ? &raw : NULL);
+    if (!begin(d, &d->monotonic, now, floored ? &monotonic : NULL) ||
+        !begin(d, &d->raw, now, raw_floored ? &raw : NULL))
+        return false;
     turn(d, &d->monotonic);
     turn(d, &d->raw);
     d->begun = true;
     publish(d, page, soft_ns);
     fc_timekeep_page_turn(page);
+    return true;
 }
 
 void fc_timekeep_outage(struct fc_timekeep_discipline *d, struct fc_timekeep *page,
-                        const char *why) {
+                        const struct fc_timekeep_ports *ports, const char *why) {
+    const double rate = d->monotonic.rate;
+    const uint64_t ahead = rate > 0 ? (uint64_t)(FC_TIMEKEEP_SWITCH_NS / rate) : 0;
     if (page->in_service) {
         fc_timekeep_page_mode(page, FC_TIMEKEEP_MODE_OFF);
         d->outages++;
         fc_timekeep_page_note(&page->outages, d->outages);
         fc_timekeep_page_note32(&page->in_service, 0);
     }
-    /* No floor but where the last timehands began: what came after it is in doubt. */
-    fc_timekeep_page_end(page, page->hands[page->current % FC_TIMEKEEP_HANDS].fine.last);
+    /* What the page has told until now, right or wrong, is the floor of what comes. Withdrawn
+     * first: where this is held up, no inlined read goes on beyond the end. */
+    fc_timekeep_page_withdraw(page);
+    fc_timekeep_page_end(page, ports->counter(ports->context) + ahead);
     d->outage = why;
     d->proved = d->begun = false;
     d->agreed = d->bad = 0;
@@ -581,12 +590,12 @@ enum fc_timekeep_end fc_timekeep_update(struct fc_timekeep_discipline *d, struct
         soft_ns ? soft_ns * FC_TIMEKEEP_OWN_VALID : d->interval_ns * FC_TIMEKEEP_INTERVALS_VALID;
     fc_timekeep_page_note(&page->heartbeat, page->heartbeat + 1);
     if (fault) {
-        fc_timekeep_outage(d, page, fault);
+        fc_timekeep_outage(d, page, ports, fault);
         return fault == refused ? FC_TIMEKEEP_FAILS : FC_TIMEKEEP_PROVES;
     }
     fc_timekeep_page_note(&page->heartbeat_ns, found.monotonic.ns + (uint64_t)d->boottime.value_ns);
     if (found.suspended && d->proved) {
-        fc_timekeep_outage(d, page, "the machine was suspended");
+        fc_timekeep_outage(d, page, ports, "the machine was suspended");
         return FC_TIMEKEEP_PROVES;
     }
     if (!d->proved) {
@@ -598,14 +607,14 @@ enum fc_timekeep_end fc_timekeep_update(struct fc_timekeep_discipline *d, struct
         d->dropped++; /* interrupted: says nothing, and the prediction stands */
         if (d->monotonic.seen_count &&
             found.monotonic.ns - d->monotonic.seen_ns > d->interval_ns * 100) {
-            fc_timekeep_outage(d, page, "no sample was good enough for too long");
+            fc_timekeep_outage(d, page, ports, "no sample was good enough for too long");
             return FC_TIMEKEEP_PROVES;
         }
     } else {
         const enum verdict monotonic = follow(d, &d->monotonic, &found.monotonic);
         const enum verdict raw = follow(d, &d->raw, &found.raw);
         if (monotonic == JUMPED || raw == JUMPED) {
-            fc_timekeep_outage(d, page, "counter and kernel went apart");
+            fc_timekeep_outage(d, page, ports, "counter and kernel went apart");
             return FC_TIMEKEEP_PROVES;
         }
         if (monotonic == FOLLOWED && raw == FOLLOWED) {
@@ -614,7 +623,7 @@ enum fc_timekeep_end fc_timekeep_update(struct fc_timekeep_discipline *d, struct
         } else {
             d->dropped++;
             if (++d->bad >= BAD_MAX) {
-                fc_timekeep_outage(d, page, "counter and kernel disagree about the rate");
+                fc_timekeep_outage(d, page, ports, "counter and kernel disagree about the rate");
                 return FC_TIMEKEEP_PROVES;
             }
         }
@@ -633,8 +642,12 @@ enum fc_timekeep_end fc_timekeep_update(struct fc_timekeep_discipline *d, struct
         d->begun = false;
         return FC_TIMEKEEP_PROVES;
     }
-    if (published != PUBLISHED)
-        publish_beginning(d, page, ports, soft_ns, published == LATE_AND_ADVANCED);
+    if (published != PUBLISHED &&
+        !publish_beginning(d, page, ports, soft_ns, published == LATE_AND_ADVANCED)) {
+        d->begun = false;
+        fc_timekeep_page_note32(&page->in_service, 0);
+        return FC_TIMEKEEP_PROVES;
+    }
     fc_timekeep_page_note32(&page->in_service, 1);
     return FC_TIMEKEEP_SERVES;
 }

@@ -324,6 +324,16 @@ void fc_timekeep_page_end(struct fc_timekeep *page, uint64_t end) {
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
 
+void fc_timekeep_page_withdraw(struct fc_timekeep *page) {
+    for (uint32_t i = 0; i < FC_TIMEKEEP_HANDS; i++) {
+        struct fc_timekeep_hands *hands = &page->hands[(page->current - i) % FC_TIMEKEEP_HANDS];
+        lower(&hands->fine.max_cycles, 0);
+        lower(&hands->raw.max_cycles, 0);
+    }
+    /* As in fc_timekeep_page_end. */
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+}
+
 void fc_timekeep_page_mode(struct fc_timekeep *page, uint32_t mode) {
     for (uint32_t i = 0; i < FC_TIMEKEEP_HANDS; i++) {
         struct fc_timekeep_hands *hands = &page->hands[(page->current - i) % FC_TIMEKEEP_HANDS];

@@ -191,7 +191,7 @@ static int serve(const struct cli_args *args, const struct wish *wish,
     fc_timekeep_vmclock_open(&vmclock, FC_TIMEKEEP_VMCLOCK);
     while (!told_to_stop && (!wish->seconds || now - began_ns < wish->seconds * 1000000000u)) {
         if (fc_timekeep_vmclock_disrupted(&vmclock))
-            fc_timekeep_outage(&d, host->page,
+            fc_timekeep_outage(&d, host->page, &fc_timekeep_machine,
                                "the hypervisor says that the counter was disturbed");
         switch (fc_timekeep_update(&d, host->page, &fc_timekeep_machine, 0)) {
         case FC_TIMEKEEP_FAILS: cli_error(args, "%s", d.outage); return CLI_UNAVAILABLE;

@@ -134,7 +134,7 @@ static double lifted_kernel_ns(void) {
     const double kernel = monotonic_ns();
     if (fc_timekeep_page_floor(&page, FC_MONOTONIC, sim_counter(NULL), &floor)) {
         const double ns = (double)floor.sec * 1e9 + (double)floor.ns;
-        if (ns > kernel && ns - kernel < 1e6)
+        if (ns > kernel && ns - kernel < FC_TIMEKEEP_HOLD_NS)
             return ns;
     }
     return kernel;
@@ -441,6 +441,36 @@ static void late(const void *argument) {
     }
 }
 
+/* A reading as the library gives it. */
+static void read_on(double *previous) {
+    double ns;
+    if (!told(FC_MONOTONIC, &ns))
+        ns = lifted_kernel_ns();
+    CHECK(ns >= *previous, "went back by %.1f ns", *previous - ns);
+    *previous = ns;
+}
+
+/* The kernel's clock stands still for a while, as when its clocksource is changed. */
+static void loses(const void *argument) {
+    const double lost_ns = *(const double *)argument;
+    double monotonic = 0;
+    begin_with(2.6e9);
+    settle();
+    for (int i = 0; i < 50; i++) {
+        machine.ppm = -1e6;
+        for (int k = 0; k < 10; k++, read_on(&monotonic))
+            pass(lost_ns / 10);
+        machine.ppm = 0;
+        for (int k = 0; k < 5; k++, update())
+            for (int look = 0; look < 100; look++, read_on(&monotonic))
+                pass(FC_TIMEKEEP_INTERVAL_NS / 100);
+    }
+    for (int i = 0; i < 200; i++, update(), read_on(&monotonic))
+        pass(FC_TIMEKEEP_INTERVAL_NS);
+    CHECK(page.in_service && fabs(monotonic - monotonic_ns()) < 1000,
+          "in_service %u, %.1f ns from the kernel", page.in_service, monotonic - monotonic_ns());
+}
+
 static void off_and_on(const void *argument) {
     double monotonic = 0, raw = 0, ns = 0;
     (void)argument;
@@ -497,6 +527,7 @@ static void steered(const void *argument) {
 int main(int argc, char **argv) {
     static const double hz[] = {1e6, 24e6, 1e9, 2.6e9, 5.2e9};
     static const double steps[] = {3600e9, -3600e9, 1e6, -1e6, 2000};
+    static const double lost[] = {10e3, 300e3, 900e3, 6.4e6, 90e6};
     static const struct fault faults[] = {
         {"a counter that goes back takes the page out of service at once", counter_back},
         {"a counter that stands still takes the page out of service at once", counter_stands},
@@ -530,6 +561,12 @@ int main(int argc, char **argv) {
     for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
         check_that(faults[i].name, outage, &faults[i]);
     check_that("after a publisher that was late nobody sees time go back", late, NULL);
+    for (size_t i = 0; i < sizeof lost / sizeof *lost; i++) {
+        snprintf(sentence, sizeof sentence,
+                 "where the kernel loses %.0f us at a time nobody sees time go back",
+                 lost[i] / 1e3);
+        check_that(sentence, loses, &lost[i]);
+    }
     check_that("switching off and on does not let time go back", off_and_on, NULL);
     check_that("a refused system call ends the service", refused, NULL);
     return check_end();
