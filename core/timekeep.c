@@ -181,13 +181,14 @@ static struct own *make_own(void) {
 }
 
 /* Updates the page unless somebody else does. All signals wait meanwhile: a handler that left by
- * longjmp would leave the page busy for ever. */
+ * longjmp would leave the page busy for ever; so they wait before it is. */
 static bool update_own(struct own *own) {
     uint64_t signals;
     bool serves = false;
-    if (atomic_exchange_explicit(&own->busy, 1, memory_order_acquire) != 0)
+    if (atomic_load_explicit(&own->busy, memory_order_relaxed) != 0 ||
+        !fc_sys_block_signals(&signals))
         return false;
-    if (fc_sys_block_signals(&signals)) {
+    if (atomic_exchange_explicit(&own->busy, 1, memory_order_acquire) == 0) {
         if (own->page.magic != FC_TIMEKEEP_MAGIC) {
             fc_timekeep_discipline_init(&own->discipline, FC_TIMEKEEP_INTERVAL_NS);
             fc_timekeep_page_create(&own->page, FC_TIMEKEEP_INTERVAL_NS);
@@ -195,10 +196,8 @@ static bool update_own(struct own *own) {
         serves = fc_timekeep_update(&own->discipline, &own->page, &fc_timekeep_machine,
                                     FC_TIMEKEEP_INTERVAL_NS) == FC_TIMEKEEP_SERVES;
         atomic_store_explicit(&own->busy, 0, memory_order_release);
-        fc_sys_restore_signals(signals);
-    } else {
-        atomic_store_explicit(&own->busy, 0, memory_order_release);
     }
+    fc_sys_restore_signals(signals);
     return serves;
 }
 
