@@ -15,17 +15,17 @@
 #include "counter_pv.h"
 #endif
 
-/* Every layout from Linux 5.3 on. The kernels named are where a layout was seen first and last;
- * distributions carry them to others, so that only the shape counts. */
+/* Every layout from Linux 5.3 on, the latest first. The kernels named are where a layout was seen
+ * first and last; distributions carry them to others, so that only the shape counts. */
 static const struct fc_layout layouts[] = {
 #if defined(__x86_64__) || defined(__i386__)
-    {"5.3", 128, 0, 240, 3, 1},  /* 5.3 to 6.9; time namespaces from 5.6 */
-    {"6.10", 128, 8, 248, 3, 1}, /* to 6.12: max_cycles */
-    {"6.13", 0, 8, 248, 1, 0},   /* to 6.14: the block at the start, the other pages moved */
     {"6.15", 0, 8, 232, 1, 0},   /* on: blocks without the resolution */
+    {"6.13", 0, 8, 248, 1, 0},   /* to 6.14: the block at the start, the other pages moved */
+    {"6.10", 128, 8, 248, 3, 1}, /* to 6.12: max_cycles */
+    {"5.3", 128, 0, 240, 3, 1},  /* to 6.9; time namespaces from 5.6 */
 #else
-    {"5.3", 0, 0, 240, 1, 0},  /* to 6.14; tried on 6.1 */
     {"6.15", 0, 0, 224, 1, 0}, /* on; tried on 7.2 */
+    {"5.3", 0, 0, 240, 1, 0},  /* to 6.14; tried on 6.1 */
 #endif
 };
 
@@ -35,8 +35,9 @@ enum {
     MODE_NAMESPACE = INT_MAX,
     ROUNDS_FINE = 16,  /* bracketed readings of each clock before it is trusted */
     ROUNDS_COARSE = 4, /* these are equal or wrong */
-    LOOKS_MAX = 1000,  /* a writer needs a fraction of the time that these take */
-    PATIENCE = 64,     /* so many times that at the first look: some milliseconds */
+    LOOKS_MAX = 200,   /* a writer needs a fraction of the time that these take */
+    PATIENCE = 64,     /* at a first look, see there */
+    PATIENCE_NS = 10000000,
     SHIFT_MAX = 32,
     NEAR_S = 2 /* a base lies within a tick of now; a good deal less than this */
 };
@@ -104,7 +105,8 @@ static bool has_shape(const unsigned char *block, const struct fc_layout *layout
            plausible_bases(block, extra, true, fc_fine_clocks, FC_FINE_COUNT);
 }
 
-static bool matches(const unsigned char *block, const struct fc_layout *layout) {
+/* `*busy` becomes true if the page was being written at every look. */
+static bool matches(const unsigned char *block, const struct fc_layout *layout, bool *busy) {
     for (int look = 0; look < LOOKS_MAX; look++) {
         const uint32_t sequence = fc_load_sequence_(block);
         const uint32_t raw_sequence = fc_load_sequence_(block + layout->raw);
@@ -122,6 +124,7 @@ static bool matches(const unsigned char *block, const struct fc_layout *layout) 
         if (!fc_sequence_moved_(block, sequence))
             return shaped;
     }
+    *busy = true;
     return false;
 }
 
@@ -149,7 +152,8 @@ static uint32_t extent(const struct fc_layout *layout) {
            (uint32_t)(FC_TAI + 1) * FC_BLOCK_BASE_SIZE_;
 }
 
-const struct fc_layout *fc_kernel_page_recognise(const unsigned char *vvar, uintptr_t size) {
+static const struct fc_layout *recognise(const unsigned char *vvar, uintptr_t size, bool *busy) {
+    *busy = false;
     if (size < page_size() || !fc_sys_readable(vvar))
         return NULL;
     for (uint32_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
@@ -164,10 +168,15 @@ const struct fc_layout *fc_kernel_page_recognise(const unsigned char *vvar, uint
                 continue;
             block += real_at;
         }
-        if (matches(block, layout))
+        if (matches(block, layout, busy))
             return layout;
     }
     return NULL;
+}
+
+const struct fc_layout *fc_kernel_page_recognise(const unsigned char *vvar, uintptr_t size) {
+    bool unused;
+    return recognise(vvar, size, &unused);
 }
 
 /* ---- Reading ----------------------------------------------------------------------------------
@@ -464,20 +473,43 @@ static void withdraw(struct fc_kernel_page *page) {
     atomic_store(&page->refused, 0);
 }
 
+/* Whether to try once more: at most PATIENCE times, and not after PATIENCE_NS, so that it ends soon
+ * where time stands still as well as where looks take long. */
+struct patience {
+    uint64_t begin_ns;
+    uint32_t tries;
+};
+
+static bool patient(struct patience *p) {
+    struct fc_reading reading;
+    uint64_t now;
+    if (p->tries == PATIENCE || fc_sys_gettime(FC_RAW, &reading) < 0)
+        return false;
+    now = fc_reading_count(reading);
+    if (p->tries++ == 0)
+        p->begin_ns = now;
+    return now - p->begin_ns < PATIENCE_NS;
+}
+
 /* Recognises, or reads a first time, with patience: the processor that writes the page may itself
  * be held up, in a guest for milliseconds, and a page refused now would be refused for good. */
 static const struct fc_layout *recognise_patiently(const unsigned char *start, uintptr_t size) {
-    const struct fc_layout *layout = NULL;
-    for (int i = 0; i < PATIENCE && !layout; i++)
-        layout = fc_kernel_page_recognise(start, size);
+    const struct fc_layout *layout;
+    struct patience patience = {0, 0};
+    bool busy;
+    do
+        layout = recognise(start, size, &busy);
+    while (!layout && busy && patient(&patience));
     return layout;
 }
 
 static int32_t read_patiently(struct fc_kernel_page *page, uint32_t clock) {
+    struct patience patience = {0, 0};
     struct fc_reading reading;
-    int32_t reason = FC_REASON_BUSY;
-    for (int i = 0; i < PATIENCE && reason == FC_REASON_BUSY; i++)
+    int32_t reason;
+    do
         reason = fc_kernel_page_read(page, clock, true, &reading);
+    while (reason == FC_REASON_BUSY && patient(&patience));
     return reason;
 }
 
