@@ -23,7 +23,7 @@
 /* The page's slope may be off by the kernel's whole range, 1000 ppm, until the next update: 10 ms
  * after the last one where its readers get their turn, but here two processors take turns on a busy
  * machine, and it is valid for ten times that. */
-enum { IDLE_MAX_NS = 10000, BENT_MAX_NS = 150000, LOST_MAX_NS = 1000000000 };
+enum { IDLE_MAX_NS = 100000, BENT_MAX_NS = 150000, LOST_MAX_NS = 1000000000 };
 
 /* Of the clocksource: some in a thousand cost the kernel time that the page had told already. */
 enum { CHANGES = 600 };
