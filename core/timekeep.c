@@ -221,7 +221,7 @@ static uint64_t age_ns(const struct fc_timekeep *page) {
     const uint64_t last = fc_load64_((const unsigned char *)&block->last);
     const uint64_t mult = fc_load32_((const unsigned char *)&block->mult);
     const uint32_t shift = fc_load32_((const unsigned char *)&block->shift);
-    const uint64_t count = fc_counter_relaxed_();
+    const uint64_t count = fc_timekeep_page_count(page);
     uint64_t shifted;
     if ((int64_t)(count - last) < 0)
         return 0;
@@ -386,7 +386,7 @@ void fc_timekeep_lift(uint32_t clock, struct fc_reading *out) {
     uint64_t before, now;
     if (!page || index < 0)
         return;
-    if (fc_timekeep_page_floor(page, clock, fc_counter_relaxed_(), &floor)) {
+    if (fc_timekeep_page_floor(page, clock, fc_timekeep_page_count(page), &floor)) {
         const uint64_t above = fc_reading_count(floor) - fc_reading_count(*out);
         if ((int64_t)above > 0 && above < LIFT_MAX_NS)
             *out = floor;
