@@ -20,12 +20,13 @@ enum {
 
 /* ---- The counter that is corrected ------------------------------------------------------------
  * A test makes it a skewed one, on a machine whose own counters agree: RDTSCP tells which processor
- * this one count came from, whatever number the way under test takes for it. And there is room for a
- * move before it, since two instructions that follow each other are seldom parted. */
+ * this one count came from, whatever number the way under test takes for it. And there is room for
+ * a move before it, since two instructions that follow each other are seldom parted. */
 
 #ifdef FC_SKEW_INJECTED
 
 int64_t fc_skew_injected[FC_TIMEKEEP_CPUS];
+void (*fc_skew_counted)(void);
 
 #define ROOM ".rept 16\n\tpause\n\t.endr\n\t"
 
@@ -152,7 +153,13 @@ int fc_skew_kernel_restart(const void *page, uint64_t *cycles) {
 bool fc_skew_count(const struct fc_timekeep *page, uint64_t *cycles) {
     /* User restart is not among them: a thread that was moved away and back would be told a wrong
      * time. */
-    return fc_rdtscp_works() ? fc_skew_rdtscp(page, cycles) : fc_skew_kernel_restart(page, cycles);
+    const int had =
+        fc_rdtscp_works() ? fc_skew_rdtscp(page, cycles) : fc_skew_kernel_restart(page, cycles);
+#ifdef FC_SKEW_INJECTED
+    if (fc_skew_counted)
+        fc_skew_counted();
+#endif
+    return had;
 }
 
 #else

@@ -37,6 +37,8 @@ bool fc_skew_count(const struct fc_timekeep *page, uint64_t *cycles);
  * user restart without the restart: the number before the counter, whatever happens in between. */
 extern int64_t fc_skew_injected[FC_TIMEKEEP_CPUS];
 int fc_skew_no_restart(const void *page, uint64_t *cycles);
+/* Called, unless NULL, by fc_skew_count when it has its count. */
+extern void (*fc_skew_counted)(void);
 #endif
 
 #pragma GCC visibility pop

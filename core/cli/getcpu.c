@@ -174,12 +174,8 @@ static uint64_t at_once_rdtscp(void) {
         const uint16_t segment = NUMBER_SEGMENT;                                                   \
         struct fc_sequence_scratch scratch;                                                        \
         uint32_t low, high, n;                                                                     \
-        int tries;                                                                                 \
-        do {                                                                                       \
-            tries = INT_MAX;                                                                       \
-            FC_SEQUENCE_READ(getcpu_##name, number, "rdtsc", low, high, n, tries, scratch,         \
-                             segment);                                                             \
-        } while (__builtin_expect(!tries, 0));                                                     \
+        int tries = INT_MAX; /* more than there is time for */                                     \
+        FC_SEQUENCE_READ(getcpu_##name, number, "rdtsc", low, high, n, tries, scratch, segment);   \
         return scaled(n & (mask), (uint64_t)high << 32 | low);                                     \
     }
 

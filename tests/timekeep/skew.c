@@ -246,45 +246,57 @@ static void inlined_look_leaves(const void *argument) {
                        FC_TIMEKEEP_MODE_SKEWED, fc_skew_rdtscp, &page, &sec, &ns) == FC_TRY_OK_);
 }
 
-/* All skews larger by MORE, and the timehands' beginning earlier by as much, give the same time;
+/* All skews larger by `more`, and the timehands' beginning earlier by as much, give the same time;
  * any mixture of old and new is wrong by half a millisecond or so. */
-enum { MORE = 1 << 21 };
+enum { MORE = 1 << 21, NUMBERS = 64 };
+static struct fc_timekeep_hands served;
+
+static void change_table(int64_t more) {
+    int64_t skew[NUMBERS];
+    for (int i = 0; i < NUMBERS; i++)
+        skew[i] = fc_skew_injected[i] + more;
+    fc_timekeep_page_mode(&page, FC_TIMEKEEP_MODE_OFF);
+    fc_timekeep_page_skew(&page, skew, NUMBERS);
+}
+
+static void publish_changed(int64_t more) {
+    struct fc_timekeep_values values = {.last = served.fine.last - (uint64_t)more,
+                                        .max_cycles = UINT32_MAX,
+                                        .valid_cycles = UINT32_MAX,
+                                        .mask = served.fine.mask,
+                                        .mode = FC_TIMEKEEP_MODE_SKEWED,
+                                        .shift = served.fine.shift,
+                                        .mult = served.fine.mult,
+                                        .raw_mult = served.raw.mult};
+    for (int i = 0; i < FC_TIMEKEEP_CLOCKS; i++)
+        values.base[i] = served.fine.base[i];
+    fc_timekeep_page_write(&page, &values);
+    fc_timekeep_page_turn(&page);
+}
+
+static void serve_numbers(void) {
+    find_cpus();
+    if (cpus[cpu_count - 1] >= NUMBERS)
+        CANNOT("a processor's number above 63");
+    serve();
+    served = page.hands[page.current % FC_TIMEKEEP_HANDS];
+}
 
 static void *keep_changing(void *unused) {
-    static int64_t skew[FC_TIMEKEEP_CPUS];
-    const struct fc_timekeep_hands hands = page.hands[page.current % FC_TIMEKEEP_HANDS];
     (void)unused;
     for (unsigned turn = 0; !atomic_load(&over); turn++) {
-        const int64_t more = turn % 2 ? 0 : MORE;
-        struct fc_timekeep_values values = {.last = hands.fine.last - (uint64_t)more,
-                                            .max_cycles = UINT32_MAX,
-                                            .valid_cycles = UINT32_MAX,
-                                            .mask = hands.fine.mask,
-                                            .mode = FC_TIMEKEEP_MODE_SKEWED,
-                                            .shift = hands.fine.shift,
-                                            .mult = hands.fine.mult,
-                                            .raw_mult = hands.raw.mult};
-        for (int i = 0; i < FC_TIMEKEEP_CPUS; i++)
-            skew[i] = fc_skew_injected[i] + more;
-        for (int i = 0; i < FC_TIMEKEEP_CLOCKS; i++)
-            values.base[i] = hands.fine.base[i];
-        fc_timekeep_page_mode(&page, FC_TIMEKEEP_MODE_OFF);
-        fc_timekeep_page_skew(&page, skew, 64);
-        fc_timekeep_page_write(&page, &values);
-        fc_timekeep_page_turn(&page);
+        const int64_t more = (int64_t)(turn % 3) * MORE; /* not in step with the ring */
+        change_table(more);
+        publish_changed(more);
     }
     return NULL;
 }
 
-static void table_changes(const void *argument) {
-    uint64_t answered = 0;
-    uint64_t began;
+static void table_keeps_changing(const void *argument) {
+    uint64_t answered = 0, began;
     pthread_t changer;
     (void)argument;
-    find_cpus();
-    if (cpus[cpu_count - 1] >= 64)
-        CANNOT("a processor's number above 63");
-    serve();
+    serve_numbers();
     began = kernel_now_ns(FC_MONOTONIC);
     if (pthread_create(&changer, NULL, keep_changing, NULL) != 0)
         FAIL("no thread can be made");
@@ -294,6 +306,25 @@ static void table_changes(const void *argument) {
     atomic_store(&over, true);
     pthread_join(changer, NULL);
     CHECK(answered > 0, "the page never answered");
+}
+
+/* The reader has its count, and is held up until the whole ring is another one. */
+static void change_once(void) {
+    fc_skew_counted = NULL;
+    change_table(MORE);
+    for (int i = 0; i < FC_TIMEKEEP_HANDS; i++)
+        publish_changed(MORE);
+}
+
+static void table_changes_in_between(const void *argument) {
+    uint64_t answered = 0;
+    (void)argument;
+    serve_numbers();
+    fc_skew_counted = change_once;
+    CHECK(page_is_near(&answered), "the old skew with the new timehands");
+    CHECK(!fc_skew_counted, "the table was not changed");
+    CHECK(page_is_near(&answered) && answered == 2, "the page answered %" PRIu64 " times",
+          answered);
 }
 
 static void stuck_table(const void *argument) {
@@ -308,6 +339,22 @@ static void stuck_table(const void *argument) {
     CHECK(fc_timekeep_page_read(&page, FC_MONOTONIC, true, &reading, &hands) == FC_REASON_BUSY);
     fc_timekeep_page_skew(&page, fc_skew_injected, FC_TIMEKEEP_CPUS);
     CHECK(fc_timekeep_page_read(&page, FC_MONOTONIC, true, &reading, &hands) == FC_REASON_NONE);
+}
+
+static void take_over(const void *argument) {
+    struct fc_timekeep_host host;
+    int error;
+    (void)argument;
+    own_run("");
+    for (int i = 0; i < 2; i++) {
+        const char *wrong =
+            fc_timekeep_host_open(&host, FC_TIMEKEEP_DIRECTORY, FC_TIMEKEEP_INTERVAL_NS, &error);
+        CHECK(!wrong, "%s: %s", wrong, strerror(error));
+        CHECK(host.taken_over == (i == 1) && host.page->cpus == 0, "%u skews", host.page->cpus);
+        fc_timekeep_page_skew(host.page, fc_skew_injected, FC_TIMEKEEP_CPUS);
+        CHECK(fc_timekeep_host_show(&host));
+        fc_timekeep_host_close(&host);
+    }
 }
 
 int main(int argc, char **argv) {
@@ -336,8 +383,12 @@ int main(int argc, char **argv) {
                NULL);
     check_that("the inlined look leaves a page with skews, by its mode", inlined_look_leaves, NULL);
     check_that("a table that changes under the reader is never mixed with the one before",
-               table_changes, NULL);
+               table_keeps_changing, NULL);
+    check_that("a table that changes between count and timehands is noticed",
+               table_changes_in_between, NULL);
     check_that("a table whose change was never finished sends readers to the kernel", stuck_table,
+               NULL);
+    check_that("a publisher that takes over a page with skews empties their table", take_over,
                NULL);
     return check_end();
 }
