@@ -105,12 +105,12 @@ bool fc_rdtscp_works(void);
 /* ---- Restartable sequences --------------------------------------------------------------------
  *
  * FC_SEQUENCE_DECLARE(NAME), then FC_SEQUENCE_READ(NAME, ...) in a function that is
- * FC_SEQUENCE_ONCE: one instruction that leaves the processor's number in ecx, one that leaves the
- * counter in edx and eax. A thread that the kernel has interrupted between them, be it to run
- * another one, to move it or to call a signal handler, goes on at NAME_abort, which begins again;
- * after `*tries` times it gives up. The four bytes before NAME_abort are the signature under which
- * the C library registered. The area points to the sequence no longer than it lasts, so that a
- * library that holds one can be unloaded. */
+ * FC_SEQUENCE_ONCE, outside of any loop, which a compiler may unroll: one instruction that leaves
+ * the processor's number in ecx, one that leaves the counter in edx and eax. A thread that the
+ * kernel has interrupted between them, be it to run another one, to move it or to call a signal
+ * handler, goes on at NAME_abort, which begins again; after `tries` times it gives up. The four
+ * bytes before NAME_abort are the signature under which the C library registered. The area points
+ * to the sequence no longer than it lasts, so that a library that holds one can be unloaded. */
 
 #if defined(FC_HAVE_RSEQ) && (defined(__x86_64__) || defined(__i386__))
 #define FC_HAVE_SEQUENCE 1

@@ -62,10 +62,17 @@ static atomic_ullong moves;
 static pthread_t mover;
 static pid_t victim;
 
+/* The reading that is under way, by its number, and the last one that was disturbed. */
+static volatile unsigned reading_now, reading_moved;
+static volatile bool once_a_reading;
+
 static void on_alarm(int number) {
     static volatile unsigned turn;
     const int saved = errno;
     (void)number;
+    if (once_a_reading && reading_moved == reading_now)
+        return;
+    reading_moved = reading_now;
     turn = turn + 1;
     if (move(0, turn) == 0)
         atomic_fetch_add(&moves, 1);
@@ -80,7 +87,8 @@ static void *keep_moving(void *unused) {
     return NULL;
 }
 
-enum storm { BY_SIGNALS = 1, BY_ANOTHER = 2 };
+/* ONCE: the signals move the thread at most once in each reading. */
+enum storm { BY_SIGNALS = 1, BY_ANOTHER = 2, ONCE = 4 };
 
 static void begin_storm(int storm) {
     const struct sigaction action = {.sa_handler = on_alarm, .sa_flags = SA_RESTART};
@@ -89,6 +97,7 @@ static void begin_storm(int storm) {
     sigemptyset(&alarm);
     sigaddset(&alarm, SIGALRM);
     victim = (pid_t)syscall(SYS_gettid);
+    once_a_reading = (storm & ONCE) != 0;
     MUST(sigprocmask(SIG_BLOCK, &alarm, NULL));
     if ((storm & BY_ANOTHER) && pthread_create(&mover, NULL, keep_moving, NULL) != 0)
         FAIL("no thread can be made");
@@ -118,6 +127,7 @@ struct way {
 static bool in_bracket(const struct way *way, uint64_t *given_up) {
     uint64_t before, count, after;
     int had;
+    reading_now = reading_now + 1;
     before = fc_counter_ordered_();
     had = way->counter(&page, &count);
     after = fc_counter_ordered_();
@@ -139,7 +149,9 @@ static void stays_in_bracket(const void *argument) {
     uint64_t readings = 0, outside = 0, given_up = 0;
     begin(way);
     begin_storm(way->storm);
-    while (atomic_load_explicit(&moves, memory_order_relaxed) < moves_wanted) {
+    /* Readings too: at first the thread may be moved and not get to run. */
+    while (atomic_load_explicit(&moves, memory_order_relaxed) < moves_wanted ||
+           readings < moves_wanted) {
         readings++;
         outside += !in_bracket(way, &given_up);
     }
@@ -202,13 +214,14 @@ static bool page_is_near(uint64_t *answered) {
 }
 
 static void page_tells_time(const void *argument) {
-    const uint64_t moves_wanted = check_rounds(20000);
+    const uint64_t moves_wanted = check_rounds(20000), answers_wanted = check_rounds(1000);
     uint64_t answered = 0, began = 0;
     (void)argument;
     find_cpus();
     serve();
     begin_storm(BY_SIGNALS | BY_ANOTHER);
-    while (atomic_load_explicit(&moves, memory_order_relaxed) < moves_wanted) {
+    while (atomic_load_explicit(&moves, memory_order_relaxed) < moves_wanted ||
+           answered < answers_wanted) {
         if (kernel_now_ns(FC_MONOTONIC) - began > FC_TIMEKEEP_INTERVAL_NS) {
             began = kernel_now_ns(FC_MONOTONIC);
             fc_timekeep_update(&discipline, &page, &fc_timekeep_machine, 0);
@@ -216,7 +229,6 @@ static void page_tells_time(const void *argument) {
         CHECK(page_is_near(&answered), "the page is wrong after %" PRIu64 " readings", answered);
     }
     end_storm(BY_SIGNALS | BY_ANOTHER);
-    CHECK(answered > 0, "the page never answered");
 }
 
 static void page_leaves_beyond_table(const void *argument) {
@@ -358,18 +370,16 @@ static void take_over(const void *argument) {
 }
 
 int main(int argc, char **argv) {
-    static const struct way rdtscp = {fc_skew_rdtscp, BY_SIGNALS | BY_ANOTHER},
-                            /* Both could move it away and back between two looks. */
-        user = {fc_skew_user_restart, BY_SIGNALS}, user_moved = {fc_skew_user_restart, BY_ANOTHER},
-                            kernel = {fc_skew_kernel_restart, BY_SIGNALS | BY_ANOTHER},
-                            none = {fc_skew_no_restart, BY_SIGNALS | BY_ANOTHER};
+    static const struct way rdtscp = {fc_skew_rdtscp, BY_SIGNALS | BY_ANOTHER};
+    /* A thread that is moved away and back between the two looks is what this way cannot notice. */
+    static const struct way user = {fc_skew_user_restart, BY_SIGNALS | ONCE};
+    static const struct way kernel = {fc_skew_kernel_restart, BY_SIGNALS | BY_ANOTHER};
+    static const struct way none = {fc_skew_no_restart, BY_SIGNALS | ONCE};
     check_begin(argc, argv);
     check_that("RDTSCP: no corrected count is outside plain ones, in a storm of migrations",
                stays_in_bracket, &rdtscp);
-    check_that("user restart: the same, the thread being moved by its signal handler",
-               stays_in_bracket, &user);
-    check_that("user restart: the same, the thread being moved by another one", stays_in_bracket,
-               &user_moved);
+    check_that("user restart: the same, with at most one migration in a reading", stays_in_bracket,
+               &user);
     check_that("kernel restart: no corrected count is outside plain ones, in a storm of migrations",
                stays_in_bracket, &kernel);
     check_that("without a restart a count is outside sooner or later", is_caught, &none);
