@@ -36,6 +36,7 @@ build = {
                 "core/prove.c",
                 "core/read.c",
                 "core/select.c",
+                "core/skew.c",
                 "core/sys.c",
                 "core/text.c",
                 "core/ticks.c",

@@ -6,8 +6,8 @@
 #define _GNU_SOURCE
 #include <fastclock.h>
 #include <stdatomic.h>
-#include <stddef.h>
 
+#include "processor.h"
 #include "sys.h"
 
 #if defined(__linux__)
@@ -17,43 +17,23 @@
 /* ---- Restartable sequences --------------------------------------------------------------------
  */
 
-#if defined(__linux__) && defined(__has_builtin)
-#if __has_builtin(__builtin_thread_pointer)
-#define HAVE_RSEQ 1
-#endif
-#endif
-
-#ifdef HAVE_RSEQ
-
-/* glibc 2.35 and later say where the area lies; weak, since others do not. */
-extern const ptrdiff_t __rseq_offset __attribute__((weak));
-extern const unsigned int __rseq_size __attribute__((weak));
+#ifdef FC_HAVE_RSEQ
 
 #ifndef AT_RSEQ_FEATURE_SIZE
 #define AT_RSEQ_FEATURE_SIZE 27
 #endif
 
-/* From <linux/rseq.h>; a cpu_id that is negative as a signed number means not registered. */
-enum { RSEQ_CPU_ID = 4, RSEQ_NODE_ID = 20 };
-
-static const uint32_t *rseq_field(size_t offset) {
-    return (const uint32_t *)(const void *)((const char *)__builtin_thread_pointer() +
-                                            __rseq_offset + offset);
-}
-
 static bool by_rseq(uint32_t *cpu, uint32_t *node) {
     uint32_t id;
-    if (!&__rseq_offset || !&__rseq_size || __rseq_size == 0)
+    if (!fc_rseq_works())
         return false;
-    if (node && getauxval(AT_RSEQ_FEATURE_SIZE) < RSEQ_NODE_ID + sizeof *node)
+    if (node && getauxval(AT_RSEQ_FEATURE_SIZE) < FC_RSEQ_NODE_ID + sizeof *node)
         return false;
     do { /* the pair belongs together if the thread did not move in between */
-        id = __atomic_load_n(rseq_field(RSEQ_CPU_ID), __ATOMIC_RELAXED);
-        if ((int32_t)id < 0)
-            return false;
+        id = fc_rseq_field(FC_RSEQ_CPU_ID);
         if (node)
-            *node = __atomic_load_n(rseq_field(RSEQ_NODE_ID), __ATOMIC_RELAXED);
-    } while (__atomic_load_n(rseq_field(RSEQ_CPU_ID), __ATOMIC_RELAXED) != id);
+            *node = fc_rseq_field(FC_RSEQ_NODE_ID);
+    } while (fc_rseq_field(FC_RSEQ_CPU_ID) != id);
     if (cpu)
         *cpu = id;
     return true;
@@ -69,58 +49,75 @@ static bool by_rseq(uint32_t *cpu, uint32_t *node) {
 
 #endif
 
-/* ---- RDPID ------------------------------------------------------------------------------------
+/* ---- The processor's own register -------------------------------------------------------------
  */
 
-#if defined(__linux__) && (defined(__x86_64__) || defined(__i386__))
+#ifdef FC_HAVE_PROCESSOR_REGISTER
 #include <cpuid.h>
 
 enum { UNTRIED, USABLE, UNUSABLE };
-static atomic_int rdpid_state;
+static atomic_int rdpid_state, rdtscp_state;
 
-/* Linux puts the node into the bits above the twelve of the processor's number. */
-static void rdpid(uint32_t *cpu, uint32_t *node) {
-    enum { NODE_SHIFT = 12, CPU_MASK = 0xfff };
-    uintptr_t value;
-    __asm__ volatile(".byte 0xf3, 0x0f, 0xc7, 0xf8"
-                     : "=a"(value)); /* rdpid of the first register */
-    *cpu = (uint32_t)value & CPU_MASK;
-    *node = (uint32_t)value >> NODE_SHIFT;
+static uint32_t by_rdtscp(void) {
+    uint32_t value;
+    fc_rdtscp(&value);
+    return value;
 }
 
-/* The instruction may exist and the kernel still not have filled in its register: believed once it
+/* An instruction may exist and the kernel still not have filled in its register: believed once it
  * has agreed with the system call on both sides of it. */
-static int try_rdpid(void) {
-    enum { FEATURES = 7, ECX_RDPID = 1 << 22, TRIES = 16 };
-    uint32_t a, b, c, d, cpu0, node0, cpu, node, cpu1, node1;
-    if (!__get_cpuid_count(FEATURES, 0, &a, &b, &c, &d) || !(c & ECX_RDPID))
-        return UNUSABLE;
+static int try_instruction(uint32_t (*read)(void)) {
+    enum { TRIES = 16 };
     for (int i = 0; i < TRIES; i++) {
+        uint32_t cpu0, node0, cpu1, node1, value;
         if (fc_sys_getcpu(&cpu0, &node0) < 0)
             return UNUSABLE;
-        rdpid(&cpu, &node);
+        value = read();
         if (fc_sys_getcpu(&cpu1, &node1) < 0)
             return UNUSABLE;
         if (cpu0 == cpu1)
-            return cpu == cpu0 && node == node0 ? USABLE : UNUSABLE;
+            return value == (node0 << FC_PROCESSOR_NODE_SHIFT | cpu0) ? USABLE : UNUSABLE;
     }
     return UNUSABLE;
 }
 
-static bool by_rdpid(uint32_t *cpu, uint32_t *node) {
-    uint32_t c, n;
+/* One that is switched off by PR_SET_TSC would be fatal: who asks has made sure of that. */
+bool fc_rdtscp_works(void) {
+    const uint32_t extended = 0x80000001u;
+    enum { EDX_RDTSCP = 1 << 27 };
+    int state = atomic_load_explicit(&rdtscp_state, memory_order_relaxed);
+    if (state == UNTRIED) {
+        uint32_t a, b, c, d;
+        state = __get_cpuid(extended, &a, &b, &c, &d) && (d & EDX_RDTSCP)
+                    ? try_instruction(by_rdtscp)
+                    : UNUSABLE;
+        atomic_store_explicit(&rdtscp_state, state, memory_order_relaxed);
+    }
+    return state == USABLE;
+}
+
+bool fc_rdpid_works(void) {
+    enum { FEATURES = 7, ECX_RDPID = 1 << 22 };
     int state = atomic_load_explicit(&rdpid_state, memory_order_relaxed);
     if (state == UNTRIED) {
-        state = try_rdpid();
+        uint32_t a, b, c, d;
+        state = __get_cpuid_count(FEATURES, 0, &a, &b, &c, &d) && (c & ECX_RDPID)
+                    ? try_instruction(fc_rdpid)
+                    : UNUSABLE;
         atomic_store_explicit(&rdpid_state, state, memory_order_relaxed);
     }
-    if (state != USABLE)
+    return state == USABLE;
+}
+
+static bool by_rdpid(uint32_t *cpu, uint32_t *node) {
+    uint32_t value;
+    if (!fc_rdpid_works())
         return false;
-    rdpid(&c, &n);
+    value = fc_rdpid();
     if (cpu)
-        *cpu = c;
+        *cpu = value & FC_PROCESSOR_MASK;
     if (node)
-        *node = n;
+        *node = value >> FC_PROCESSOR_NODE_SHIFT;
     return true;
 }
 

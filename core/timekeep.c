@@ -219,7 +219,7 @@ static uint64_t age_ns(const struct fc_timekeep *page) {
     const uint64_t last = fc_load64_((const unsigned char *)&block->last);
     const uint64_t mult = fc_load32_((const unsigned char *)&block->mult);
     const uint32_t shift = fc_load32_((const unsigned char *)&block->shift);
-    const uint64_t count = fc_counter_relaxed_();
+    const uint64_t count = fc_timekeep_page_count(page);
     uint64_t shifted;
     if ((int64_t)(count - last) < 0)
         return 0;
@@ -389,7 +389,7 @@ void fc_timekeep_lift(uint32_t clock, struct fc_reading *out) {
     before = atomic_load(&told[index]);
     if (before > now && before - now < FC_TIMEKEEP_HOLD_NS)
         now = before;
-    if (fc_timekeep_page_floor(page, clock, fc_counter_ordered_(), &floor)) {
+    if (fc_timekeep_page_floor(page, clock, fc_timekeep_page_count(page), &floor)) {
         const uint64_t above = fc_reading_count(floor) - now;
         if ((int64_t)above > 0 && above < FC_TIMEKEEP_HOLD_NS)
             now += above;

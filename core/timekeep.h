@@ -52,6 +52,9 @@ int32_t fc_timekeep_page_read(const struct fc_timekeep *page, uint32_t clock, bo
 bool fc_timekeep_page_floor(const struct fc_timekeep *page, uint32_t clock, uint64_t count,
                             struct fc_reading *out);
 
+/* The counter now, on the page's scale: less the skew of its processor where the page has skews. */
+uint64_t fc_timekeep_page_count(const struct fc_timekeep *page);
+
 /* What a publication of one timehands says. */
 struct fc_timekeep_values {
     uint64_t last, max_cycles, valid_cycles, valid_ns, mask;
@@ -80,6 +83,11 @@ void fc_timekeep_page_withdraw(struct fc_timekeep *page);
 
 /* Turns the counter off or on for every attached reader, at once; the timehands stay. */
 void fc_timekeep_page_mode(struct fc_timekeep *page, uint32_t mode);
+
+/* Replaces the table of skews by `cpus` of them, at most FC_TIMEKEEP_CPUS; 0: none, the counters
+ * agree. Timehands in force that were made with other skews have to be ended before. Readers that
+ * are under way make their look anew. */
+void fc_timekeep_page_skew(struct fc_timekeep *page, const int64_t *skew, uint32_t cpus);
 
 /* The switch, for the publisher; others store into `wanted`. Off takes effect at once; after on,
  * the next update brings the readers back. */

@@ -424,7 +424,9 @@ static void publish(const struct fc_timekeep_discipline *d, struct fc_timekeep *
     v.valid_cycles = clamp32((double)v.valid_ns / d->monotonic.rate);
     v.max_cycles = soft_ns ? clamp32((double)soft_ns / d->monotonic.rate) : v.valid_cycles;
     v.mask = FC_COUNTER_MASKED_ ? ((uint64_t)1 << 56) - 1 : UINT64_MAX;
-    v.mode = d->enabled ? FC_TIMEKEEP_MODE_COUNTER : FC_TIMEKEEP_MODE_OFF;
+    v.mode = !d->enabled  ? FC_TIMEKEEP_MODE_OFF
+             : page->cpus ? FC_TIMEKEEP_MODE_SKEWED
+                          : FC_TIMEKEEP_MODE_COUNTER;
     v.shift = d->shift;
     v.mult = d->monotonic.mult;
     v.raw_mult = d->raw.mult;

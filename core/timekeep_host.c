@@ -97,6 +97,8 @@ static bool take_over(struct fc_timekeep_host *host, uint64_t interval_ns) {
         return false;
     }
     fc_timekeep_page_stop(page);
+    if (page->cpus) /* who measured them is gone, and this publisher does not */
+        fc_timekeep_page_skew(page, NULL, 0);
     fc_timekeep_page_note(&page->interval_ns, interval_ns);
     host->page = page;
     host->taken_over = host->shown = true;

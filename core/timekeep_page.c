@@ -16,6 +16,8 @@
 #include <fastclock.h>
 #include <stddef.h>
 
+#include "skew.h"
+
 _Static_assert(offsetof(struct fc_timekeep, enabled) == 64, "a cache line of their own");
 _Static_assert(offsetof(struct fc_timekeep, heartbeat) == 128, "a cache line of their own");
 _Static_assert(offsetof(struct fc_timekeep, hands) == 256, "a cache line of their own");
@@ -137,23 +139,46 @@ static uint64_t ended_ns_ago(const struct taken *taken, uint64_t count) {
     return shifted >> (taken->block.shift & 63);
 }
 
+/* The counter in the way that the page's mode asks for; false if there is none here. */
+static bool count_by(const struct fc_timekeep *page, uint32_t mode, bool ordered, uint64_t *count) {
+    if (mode == FC_TIMEKEEP_MODE_COUNTER) {
+        *count = ordered ? fc_counter_ordered_() : fc_counter_relaxed_();
+        return true;
+    }
+    return mode == FC_TIMEKEEP_MODE_SKEWED && fc_skew_count(page, count);
+}
+
+uint64_t fc_timekeep_page_count(const struct fc_timekeep *page) {
+    uint64_t count;
+    return fc_load32_(BYTES(&page->cpus)) && fc_skew_count(page, &count) ? count
+                                                                         : fc_counter_ordered_();
+}
+
 int32_t fc_timekeep_page_read(const struct fc_timekeep *page, uint32_t clock, bool ordered,
                               struct fc_reading *out, int32_t *hands) {
     *hands = -1;
     for (int looks = 0; looks < LOOKS_MAX; looks++, pause_briefly()) {
         /* Acquire: the timehands was written before the index was. */
         const uint32_t current = __atomic_load_n(&page->current, __ATOMIC_ACQUIRE);
+        const unsigned char *block = BYTES(&hands_at(page, current)->fine);
+        /* Whoever changes the table of skews moves the sequences of all blocks, before and after.
+         */
+        const uint32_t sequence = fc_load_sequence_(block);
         struct taken taken;
         uint64_t count;
+        uint32_t mode;
         if (!__atomic_load_n(&page->enabled, __ATOMIC_RELAXED))
             return FC_REASON_MODE_NONE;
-        if (fc_load32_(BYTES(&hands_at(page, current)->fine.mode)) != FC_TIMEKEEP_MODE_COUNTER)
-            return FC_REASON_MODE_NONE;
-        /* The counter comes before the limit, which the publisher lowers to counts to come only. */
-        count = ordered ? fc_counter_ordered_() : fc_counter_relaxed_();
-        if (take(hands_at(page, current), clock, &taken) != FC_TRY_OK_)
+        if (sequence & 1)
             continue;
-        if (taken.block.mode != FC_TIMEKEEP_MODE_COUNTER)
+        /* The counter comes before the limit, which the publisher lowers to counts to come only. */
+        mode = fc_load32_(block + FC_BLOCK_MODE_);
+        if (!count_by(page, mode, ordered, &count))
+            return fc_sequence_moved_(block, sequence) ? FC_REASON_BUSY : FC_REASON_MODE_NONE;
+        if (take(hands_at(page, current), clock, &taken) != FC_TRY_OK_ ||
+            fc_sequence_moved_(block, sequence))
+            continue;
+        if (taken.block.mode != mode)
             return FC_REASON_MODE_NONE;
         if (is_coarse(clock) && count - taken.block.last <= taken.valid_cycles) {
             out->sec = taken.block.base[clock].sec;
@@ -161,7 +186,8 @@ int32_t fc_timekeep_page_read(const struct fc_timekeep *page, uint32_t clock, bo
             return FC_REASON_NONE;
         }
         if (evaluate(&taken, clock, taken.valid_cycles, count, out) == FC_TRY_OK_) {
-            *hands = (int32_t)(current % FC_TIMEKEEP_HANDS);
+            if (mode == FC_TIMEKEEP_MODE_COUNTER) /* inlined reads know nothing of skews */
+                *hands = (int32_t)(current % FC_TIMEKEEP_HANDS);
             return FC_REASON_NONE;
         }
         if ((int64_t)(count - taken.block.last) >= 0) {
@@ -171,7 +197,7 @@ int32_t fc_timekeep_page_read(const struct fc_timekeep *page, uint32_t clock, bo
         }
         /* Not yet: until then the one before it holds. */
         if (take(hands_at(page, current - 1), clock, &taken) == FC_TRY_OK_ &&
-            taken.block.mode == FC_TIMEKEEP_MODE_COUNTER &&
+            taken.block.mode == mode && !fc_sequence_moved_(block, sequence) &&
             evaluate(&taken, clock, taken.valid_cycles, count, out) == FC_TRY_OK_)
             return FC_REASON_NONE;
     }
@@ -349,6 +375,22 @@ void fc_timekeep_page_enable(struct fc_timekeep *page, bool enabled) {
         fc_timekeep_page_mode(page, FC_TIMEKEEP_MODE_OFF);
 }
 
+void fc_timekeep_page_skew(struct fc_timekeep *page, const int64_t *skew, uint32_t cpus) {
+    for (uint32_t i = 0; i < FC_TIMEKEEP_HANDS; i++) {
+        open_block(&page->hands[i].fine);
+        open_block(&page->hands[i].raw);
+    }
+    /* Release: whoever sees a new skew sees the odd sequences in his second look. */
+    __atomic_thread_fence(__ATOMIC_RELEASE);
+    for (uint32_t i = 0; i < cpus; i++)
+        put64((uint64_t *)&page->skew[i], (uint64_t)skew[i]);
+    put32(&page->cpus, cpus);
+    for (uint32_t i = 0; i < FC_TIMEKEEP_HANDS; i++) {
+        close_block(&page->hands[i].fine);
+        close_block(&page->hands[i].raw);
+    }
+}
+
 void fc_timekeep_page_note(uint64_t *field, uint64_t value) {
     put64(field, value);
 }
@@ -358,7 +400,7 @@ void fc_timekeep_page_note32(uint32_t *field, uint32_t value) {
 }
 
 void fc_timekeep_page_stop(struct fc_timekeep *page) {
-    fc_timekeep_page_end(page, fc_counter_ordered_());
+    fc_timekeep_page_end(page, fc_timekeep_page_count(page));
     fc_timekeep_page_mode(page, FC_TIMEKEEP_MODE_OFF);
     put32(&page->in_service, 0);
 }

@@ -15,6 +15,7 @@
 #define _GNU_SOURCE
 #define FASTCLOCK_INLINE
 #include <fastclock.h>
+#include <limits.h>
 #include <math.h>
 #include <sched.h>
 #include <setjmp.h>
@@ -28,6 +29,7 @@
 #include "cli.h"
 #include "kernel_page.h"
 #include "machine.h"
+#include "processor.h"
 #include "select.h"
 #include "vdso.h"
 
@@ -62,11 +64,8 @@ static inline uint64_t scaled(uint32_t number, uint64_t ticks) {
 /* ---- Ways to learn the number -----------------------------------------------------------------
  */
 
-static uint32_t *rseq_field(size_t offset);
-enum { RSEQ_CPU_ID = 4, RSEQ_CS = 8 };
-
 static inline uint32_t by_rseq(void) {
-    return __atomic_load_n(rseq_field(RSEQ_CPU_ID), __ATOMIC_RELAXED);
+    return fc_rseq_field(FC_RSEQ_CPU_ID);
 }
 
 typedef long getcpu_function(unsigned *, unsigned *, void *);
@@ -86,19 +85,14 @@ static inline uint32_t by_syscall(void) {
 
 #if defined(__x86_64__) || defined(__i386__)
 
-struct __attribute__((packed)) table_register {
-    uint16_t limit;
-    uintptr_t base;
-};
-
 static inline uint32_t by_sgdt(void) {
-    struct table_register table;
+    struct fc_sequence_scratch table;
     __asm__ volatile("sgdt %0" : "=m"(table));
     return table.limit;
 }
 
 static inline uint32_t by_sidt(void) {
-    struct table_register table;
+    struct fc_sequence_scratch table;
     __asm__ volatile("sidt %0" : "=m"(table));
     return table.limit;
 }
@@ -119,16 +113,13 @@ static inline uint32_t by_lsl(void) {
 }
 
 static inline uint32_t by_rdpid(void) {
-    uintptr_t number;
-    __asm__ volatile(".byte 0xf3, 0x0f, 0xc7, 0xf8"
-                     : "=a"(number)); /* rdpid of the first register */
-    return (uint32_t)number & 0xfff;
+    return fc_rdpid() & FC_PROCESSOR_MASK;
 }
 
 static inline uint32_t by_rdtscp(void) {
-    uint32_t low, high, number;
-    __asm__ volatile("rdtscp" : "=a"(low), "=d"(high), "=c"(number));
-    return number & 0xfff;
+    uint32_t number;
+    fc_rdtscp(&number);
+    return number & FC_PROCESSOR_MASK;
 }
 
 #endif
@@ -164,9 +155,9 @@ DEFINE_USER(lsl)
 DEFINE_USER(rdpid)
 
 static uint64_t at_once_rdtscp(void) {
-    uint32_t low, high, number;
-    __asm__ volatile("rdtscp" : "=a"(low), "=d"(high), "=c"(number) : : "memory");
-    return scaled(number, (uint64_t)high << 32 | low);
+    uint32_t number;
+    const uint64_t ticks = fc_rdtscp(&number);
+    return scaled(number, ticks);
 }
 
 #endif
@@ -174,92 +165,26 @@ static uint64_t at_once_rdtscp(void) {
 /* ---- Restartable sequences --------------------------------------------------------------------
  */
 
-#if defined(__has_builtin)
-#if __has_builtin(__builtin_thread_pointer)
-#define HAVE_RSEQ 1
-#endif
-#endif
+#ifdef FC_HAVE_SEQUENCE
 
-#ifdef HAVE_RSEQ
-
-extern const ptrdiff_t __rseq_offset __attribute__((weak));
-extern const unsigned int __rseq_size __attribute__((weak));
-
-static bool rseq_works(void) {
-    return &__rseq_offset && &__rseq_size && __rseq_size > 0 && (int32_t)by_rseq() >= 0;
-}
-
-static uint32_t *rseq_field(size_t offset) {
-    return (uint32_t *)(void *)((char *)__builtin_thread_pointer() + __rseq_offset + offset);
-}
-
-#else
-
-static bool rseq_works(void) {
-    return false;
-}
-
-static uint32_t *rseq_field(size_t offset) {
-    static uint32_t nothing[8];
-    return &nothing[offset / sizeof nothing[0]];
-}
-
-#endif
-
-#if defined(HAVE_RSEQ) && (defined(__x86_64__) || defined(__i386__))
-
-/* From <linux/rseq.h>, which old systems do not have. */
-struct __attribute__((aligned(32))) sequence {
-    uint32_t version, flags;
-    uint64_t start, length, abort;
-};
-
-/* A function that holds global labels may exist once only. */
-#if defined(__clang__)
-#define ONCE __attribute__((noinline))
-#else
-#define ONCE __attribute__((noinline, noclone))
-#endif
-
-/* Number and counter in one sequence from NAME_begin to NAME_end. A program that the kernel has
- * interrupted there goes on at NAME_abort, which starts over; the four bytes before that are the
- * signature under which the C library registered. `number` is an instruction that leaves the number
- * in ecx. */
+/* `number` is an instruction that leaves the number in ecx. */
 #define DEFINE_KERNEL(name, number, mask)                                                          \
-    extern const char name##_begin[] __attribute__((visibility("hidden")));                        \
-    extern const char name##_end[] __attribute__((visibility("hidden")));                          \
-    extern const char name##_abort[] __attribute__((visibility("hidden")));                        \
-    static ONCE uint64_t kernel_##name(void) {                                                     \
-        static struct sequence sequence;                                                           \
-        struct table_register table;                                                               \
+    FC_SEQUENCE_DECLARE(getcpu_##name)                                                             \
+    static FC_SEQUENCE_ONCE uint64_t kernel_##name(void) {                                         \
+        const uint16_t segment = NUMBER_SEGMENT;                                                   \
+        struct fc_sequence_scratch scratch;                                                        \
         uint32_t low, high, n;                                                                     \
-        if (__builtin_expect(!sequence.start, 0)) {                                                \
-            sequence.length = (uintptr_t)name##_end - (uintptr_t)name##_begin;                     \
-            sequence.abort = (uintptr_t)name##_abort;                                              \
-            sequence.start = (uintptr_t)name##_begin;                                              \
-        }                                                                                          \
-        __asm__ volatile("0: mov %[sequence], %[current]\n" #name "_begin:\n\t" number "\n\t"      \
-                         "rdtsc\n" #name "_end:\n"                                                 \
-                         ".pushsection .text.rseq_abort, \"ax\", @progbits\n\t"                    \
-                         ".byte 0x0f, 0xb9, 0x3d\n\t"                                              \
-                         ".long 0x53053053\n" #name "_abort:\n\t"                                  \
-                         "jmp 0b\n"                                                                \
-                         ".popsection"                                                             \
-                         : "=&a"(low), "=&d"(high),                                                \
-                           "=&c"(n), [current] "=m"(*(uintptr_t *)(void *)rseq_field(RSEQ_CS)),    \
-                           [table] "=m"(table)                                                     \
-                         : [sequence] "r"(&sequence), [id] "m"(*rseq_field(RSEQ_CPU_ID)),          \
-                           [segment] "r"(NUMBER_SEGMENT)                                           \
-                         : "memory", "cc");                                                        \
+        int tries = INT_MAX; /* more than there is time for */                                     \
+        FC_SEQUENCE_READ(getcpu_##name, number, "rdtsc", low, high, n, tries, scratch, segment);   \
         return scaled(n & (mask), (uint64_t)high << 32 | low);                                     \
     }
 
-DEFINE_KERNEL(sgdt, "sgdt %[table]\n\tmovzwl %[table], %%ecx", 0xffff)
-DEFINE_KERNEL(sidt, "sidt %[table]\n\tmovzwl %[table], %%ecx", 0xffff)
+DEFINE_KERNEL(sgdt, "sgdt %[scratch]\n\tmovzwl %[scratch], %%ecx", 0xffff)
+DEFINE_KERNEL(sidt, "sidt %[scratch]\n\tmovzwl %[scratch], %%ecx", 0xffff)
 DEFINE_KERNEL(sldt, "sldt %%ecx", 0xffff)
 DEFINE_KERNEL(lsl, "lsl %[segment], %%ecx", 0xfff)
 DEFINE_KERNEL(rdpid, ".byte 0xf3, 0x0f, 0xc7, 0xf9", 0xfff) /* rdpid of the second register */
-DEFINE_KERNEL(rseq, "movl %[id], %%ecx", 0xffffffff)
+DEFINE_KERNEL(rseq, "movl 4(%[area]), %%ecx", 0xffffffff)
 
 #define KERNEL(name) kernel_##name
 
@@ -337,7 +262,7 @@ static const char *missing(const struct kind *k, const struct machine *m) {
     case NEEDS_RDPID:
         return machine_feature(m, "rdpid") == FLAG_YES ? NULL : "the processor does not have it";
     case NEEDS_RSEQ:
-        return rseq_works() ? NULL : "the C library registered no restartable sequences";
+        return fc_rseq_works() ? NULL : "the C library registered no restartable sequences";
     case NEEDS_VDSO:
         function = fc_vdso_function(vdso_names);
         memcpy(&vdso_getcpu, &function, sizeof function);
@@ -535,7 +460,7 @@ static int run(struct cli_args *args) {
         if (k->absent)
             continue;
         k->user_cycles = cycles(k->user);
-        if (k->kernel && (k->need == NEEDS_RDTSCP || rseq_works()))
+        if (k->kernel && (k->need == NEEDS_RDTSCP || fc_rseq_works()))
             k->kernel_cycles = cycles(k->kernel);
         else if (!k->no_kernel)
             k->no_kernel = "no restartable sequences here";
