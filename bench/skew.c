@@ -62,12 +62,13 @@ int main(void) {
         qsort(ways[i].cycles, ROUNDS, sizeof *ways[i].cycles, by_size);
     printf("%-15s %9s %9s\n", "", "least", "median");
     for (int i = 0; i < WAYS; i++) {
+        const int middle = ROUNDS / 2;
         if (ways[i].cycles[0] == 0)
             printf("%-15s does not exist here\n", ways[i].name);
         else
             printf("%-15s %9.2f %9.2f\n", ways[i].name,
                    (double)ways[i].cycles[0] / (double)ways[0].cycles[0],
-                   (double)ways[i].cycles[ROUNDS / 2] / (double)ways[0].cycles[ROUNDS / 2]);
+                   (double)ways[i].cycles[middle] / (double)ways[0].cycles[middle]);
     }
     return 0;
 }
