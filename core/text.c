@@ -77,6 +77,11 @@ const char *fc_reason_text(int32_t reason) {
     case FC_REASON_SECURE:
         return "FASTCLOCK_SOURCE is ignored in a program that runs with raised privileges";
     case FC_REASON_PARAVIRTUAL: return "the hypervisor's page is not marked as usable";
+    case FC_REASON_SWITCHED_OFF:
+        return "the host's timekeep page is switched off (fastclock publish --off)";
+    case FC_REASON_OUT_OF_SERVICE:
+        return "the timekeep page is out of service: its publisher does not trust the counter, or "
+               "not this processor's";
     }
     return "no such reason";
 }

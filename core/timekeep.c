@@ -3,11 +3,11 @@
  * The source: which timekeep page this process reads. The host's, if one is published and to be
  * trusted; else a page of its own, which its reads keep up to date.
  *
- * A page of one's own has no thread behind it. Ten milliseconds after an update the inlined reads
- * leave it; the first one that comes here updates it on its way, the others go on with what there
- * is. So an idle process costs nothing, a program does not become multi-threaded behind its back,
- * and a forked child has nothing to miss: its page is wiped by the kernel, and the child begins
- * anew. docs/timekeep.md has the measurements that this choice rests on.
+ * A page of one's own has no thread behind it. When an update is due the inlined reads leave it;
+ * the first one that comes here updates it on its way, the others go on with what there is. So an
+ * idle process costs nothing, a program does not become multi-threaded behind its back, and a
+ * forked child has nothing to miss: its page is wiped by the kernel, and the child begins anew.
+ * docs/timekeep.md has the measurements that this choice rests on.
  *
  * Only reads that come often pay for updates: one that comes later is answered by the kernel.
  */
@@ -28,6 +28,7 @@
 enum {
     TOLERANCE_NS = 50000,     /* that a reading may lie outside: the page follows, it is not the
                                  kernel's own; another time namespace is much further off */
+    PATIENCE_NS = 100000000,  /* with a publisher that does not answer or has not proved its page */
     OPENING_UPDATES_MAX = 64, /* in which an own page has to be proved */
     BURST = 16,               /* reads in this time that make an update worth its price */
     BURST_NS = 1000000
@@ -193,8 +194,8 @@ static bool update_own(struct own *own) {
             fc_timekeep_discipline_init(&own->discipline, FC_TIMEKEEP_INTERVAL_NS);
             fc_timekeep_page_create(&own->page, FC_TIMEKEEP_INTERVAL_NS);
         }
-        serves = fc_timekeep_update(&own->discipline, &own->page, &fc_timekeep_machine,
-                                    FC_TIMEKEEP_INTERVAL_NS) == FC_TIMEKEEP_SERVES;
+        serves = fc_timekeep_update(&own->discipline, &own->page, &fc_timekeep_machine, true) ==
+                 FC_TIMEKEEP_SERVES;
         atomic_store_explicit(&own->busy, 0, memory_order_release);
     }
     fc_sys_restore_signals(signals);
@@ -231,13 +232,13 @@ static uint64_t age_ns(const struct fc_timekeep *page) {
 /* What a read does that comes here: looks whether it should bring the page up to date. */
 static void keep_own(struct own *own) {
     const uint64_t age = age_ns(&own->page);
-    const bool serves = __atomic_load_n(&own->page.in_service, __ATOMIC_RELAXED) &&
-                        age < (uint64_t)FC_TIMEKEEP_INTERVAL_NS * FC_TIMEKEEP_OWN_VALID;
+    const uint64_t due = fc_load64_((const unsigned char *)&own->page.next_ns);
+    const bool serves = __atomic_load_n(&own->page.in_service, __ATOMIC_RELAXED);
     struct fc_reading now;
-    if (serves && age < FC_TIMEKEEP_INTERVAL_NS)
+    if (serves && age < due)
         return;
     /* Who comes soon after the time of an update comes often. */
-    if (serves && age < FC_TIMEKEEP_INTERVAL_NS + BURST_NS) {
+    if (serves && age < due + BURST_NS) {
         update_own(own);
         return;
     }
@@ -283,7 +284,7 @@ static int32_t open_own(void) {
             reason = prove(&own->page);
             if (reason == FC_REASON_NONE)
                 use(&own->page);
-            if (reason != FC_REASON_BUSY && reason != FC_REASON_MODE_NONE)
+            if (reason != FC_REASON_BUSY && reason != FC_REASON_OUT_OF_SERVICE)
                 return reason;
         }
         /* Samples that are to give a rate need a distance. */
@@ -297,14 +298,36 @@ static int32_t open_own(void) {
     return FC_REASON_PROOF;
 }
 
+/* A publisher that is held up, or begins to serve, is waited for; one that has died is not. */
+static int32_t prove_host(const struct fc_timekeep *page) {
+    uint64_t began_ns = 0;
+    for (;;) {
+        const int32_t reason = prove(page);
+        struct fc_reading now;
+        uint64_t now_ns, heartbeat_ns;
+        if (reason != FC_REASON_BUSY && reason != FC_REASON_OUT_OF_SERVICE)
+            return reason;
+        heartbeat_ns = fc_load64_((const unsigned char *)&page->heartbeat_ns);
+        if (fc_sys_gettime(FC_BOOTTIME, &now) < 0)
+            return FC_REASON_REFUSED;
+        now_ns = fc_reading_count(now);
+        if (began_ns == 0)
+            began_ns = now_ns;
+        if ((int64_t)(now_ns - heartbeat_ns) > PATIENCE_NS || now_ns - began_ns > PATIENCE_NS)
+            return reason;
+    }
+}
+
 int32_t fc_timekeep_open(void) {
     int32_t reason;
     const struct fc_timekeep *host =
         fc_timekeep_map(FC_TIMEKEEP_DIRECTORY, FC_TIMEKEEP_NAME, &reason);
-    if (host && same_namespace(host) && prove(host) == FC_REASON_NONE) {
+    reason = host && same_namespace(host) ? prove_host(host) : FC_REASON_NO_PAGE;
+    if (reason == FC_REASON_NONE)
         use(host);
-        return FC_REASON_NONE;
-    }
+    /* Whoever switched the host's page off wants the kernel's word, not a page for each process. */
+    if (reason == FC_REASON_NONE || reason == FC_REASON_SWITCHED_OFF)
+        return reason;
     return open_own();
 }
 

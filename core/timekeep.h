@@ -26,10 +26,9 @@
 
 enum {
     FC_TIMEKEEP_INTERVAL_NS = 10000000, /* between two updates, unless told otherwise */
-    FC_TIMEKEEP_INTERVALS_VALID = 10,   /* a publisher that missed these is taken for dead */
-    FC_TIMEKEEP_OWN_VALID = 3,     /* the same for a page whose own readers know that it is late */
-    FC_TIMEKEEP_SWITCH_NS = 20000, /* from announcing a switch of timehands to the switch:
-                                      longer than any processor holds an instruction back */
+    FC_TIMEKEEP_BOUND = 1000,           /* the page may be off by the interval divided by this */
+    FC_TIMEKEEP_SWITCH_NS = 20000,      /* from announcing a switch of timehands to the switch:
+                                           longer than any processor holds an instruction back */
     FC_TIMEKEEP_HOLD_NS = 1000000000 /* how long a clock stands still at most rather than go back:
                                         what was told and is further ahead than this is wrong, or
                                         another time namespace's */
@@ -40,9 +39,10 @@ enum {
 bool fc_timekeep_is_page(const struct fc_timekeep *page, uint64_t size);
 
 /* Reads one clock from a page. `*hands` becomes the index of the timehands in force if inlined
- * reads may be turned to it, else -1. Returns FC_REASON_NONE; FC_REASON_MODE_NONE where the page is
- * switched off or out of service; FC_REASON_BUSY where what it holds is no longer valid or was
- * being written at every look, of which there are a bounded number. */
+ * reads may be turned to it, else -1. Returns FC_REASON_NONE; FC_REASON_SWITCHED_OFF;
+ * FC_REASON_OUT_OF_SERVICE, also where the skew of this processor is not known; FC_REASON_BUSY
+ * where what it holds is no longer valid or was being written at every look, of which there are a
+ * bounded number. */
 int32_t fc_timekeep_page_read(const struct fc_timekeep *page, uint32_t clock, bool ordered,
                               struct fc_reading *out, int32_t *hands);
 
@@ -141,7 +141,9 @@ struct fc_timekeep_distance {
 };
 
 struct fc_timekeep_discipline {
-    uint64_t interval_ns;
+    uint64_t interval_ns;  /* as asked for: the longest time between two updates */
+    uint64_t next_ns;      /* how long after this update the next one is due */
+    uint64_t valid_cycles; /* for how many counts the timehands in force was published */
     uint32_t shift;
     bool proved;         /* the counter and the kernel's clock have agreed often enough */
     bool enabled;        /* the switch, at the last update */
@@ -154,7 +156,6 @@ struct fc_timekeep_discipline {
     struct fc_timekeep_distance realtime, boottime, tai; /* from FC_MONOTONIC */
     uint64_t steps, dropped, outages;
     double worst_error_ns;
-    uint64_t valid_ns;  /* how long a timehands is vouched for */
     const char *outage; /* why the page was last taken out of service, for a person */
 };
 
@@ -169,11 +170,11 @@ enum fc_timekeep_end {
 void fc_timekeep_discipline_init(struct fc_timekeep_discipline *d, uint64_t interval_ns);
 
 /* Samples the clocks once and publishes what follows from it into `page`; takes the page out of
- * service if the sample says so. soft_ns: after which time inlined reads come back to the library;
- * 0 for as long as the timehands is valid. Two updates of one page must not overlap. Makes between
- * 6 and 30 system calls. */
+ * service if the sample says so. by_readers: inlined reads come back to the library when the next
+ * update is due, to make it; else they go on for as long as the timehands is valid. Two updates of
+ * one page must not overlap. Makes between 6 and 30 system calls. */
 enum fc_timekeep_end fc_timekeep_update(struct fc_timekeep_discipline *d, struct fc_timekeep *page,
-                                        const struct fc_timekeep_ports *ports, uint64_t soft_ns);
+                                        const struct fc_timekeep_ports *ports, bool by_readers);
 
 /* Takes the page out of service until it is proved anew; `why` is a constant sentence. */
 void fc_timekeep_outage(struct fc_timekeep_discipline *d, struct fc_timekeep *page,

@@ -12,6 +12,13 @@
  * of the next update, but never more than SLEW_MAX away from the rate, so that it cannot run
  * backwards or wildly. FC_RAW has a chain of its own, from samples of its own.
  *
+ * The kernel may begin to slew its clock the moment after a sample, by 500 ppm to either side of
+ * its FC_RAW, and the page would not know before the next one. So the page is vouched for only as
+ * long as the worst of it, with the present error, stays below a thousandth of the interval: 10 us
+ * for 10 ms, and some 20 ms after a sample where the clock is not being slewed. While it is, the
+ * time is shorter, and updates come twice in it. A page that is not updated by then is left by its
+ * readers.
+ *
  * The other clocks are FC_MONOTONIC plus a distance. A reading of one of them between two of
  * FC_MONOTONIC bounds its distance from both sides without any counter; as long as all these bounds
  * have a common part nothing has changed, and the distance stays exactly as it was. When they have
@@ -46,9 +53,9 @@ enum {
     AHEAD_MAX_NS = 1000000  /* of the kernel that a line may begin: made up in a second or so */
 };
 
-/* Slope and rate as proportions. The kernel's own slewing is bounded by 500 ppm, so that a rate can
- * change by 1000 ppm between two samples. */
-static const double slew_max = 1000e-6, rate_move_max = 2000e-6;
+/* Slope and rate as proportions. The kernel's own slewing is bounded by 500 ppm (MAXFREQ of
+ * <linux/timex.h>), so that a rate can change by 1000 ppm between two samples. */
+static const double kernel_slew_max = 500e-6, slew_max = 1000e-6, rate_move_max = 2000e-6;
 /* Between two samples; the kernel's fastest slewing, a tick changed by a tenth, needs 10 ms. */
 static const double jump_ns = 1000000;
 /* What two samples say about a rate is this much worse than the widths of their brackets allow. */
@@ -71,7 +78,7 @@ const struct fc_timekeep_ports fc_timekeep_machine = {machine_counter, machine_g
 
 void fc_timekeep_discipline_init(struct fc_timekeep_discipline *d, uint64_t interval_ns) {
     memset(d, 0, sizeof *d);
-    d->interval_ns = interval_ns;
+    d->interval_ns = d->next_ns = interval_ns;
 }
 
 static double magnitude(double x) {
@@ -272,11 +279,31 @@ static double expected_ahead(const struct fc_timekeep_discipline *d,
            (double)(int64_t)(count - line->seen_count) * line->rate;
 }
 
-/* Turns the line, at its beginning, so that it meets the kernel an interval later. Of an error that
- * is within half a bracket most is noise: a quarter of it is taken, which also keeps a line that is
- * used for longer than meant, because the next update is late, from running away. */
+/* For how long from `count` on a line that is turned there is within its bound. Line and kernel go
+ * apart at most by what the kernel is slewed now and what it can be. A line that is used for twice
+ * the time in which it was to make up an error ends with the same error to the other side. */
+static double vouched_ns(const struct fc_timekeep_discipline *d, uint64_t count) {
+    const struct fc_timekeep_line *line = &d->monotonic;
+    const double slewed = magnitude(line->rate / d->raw.rate - 1);
+    const double apart = kernel_slew_max + (slewed < kernel_slew_max ? slewed : kernel_slew_max);
+    const double bound_ns = (double)d->interval_ns / FC_TIMEKEEP_BOUND;
+    const double error_ns = d->begun ? magnitude(expected_ahead(d, line, count)) : 0;
+    const double room_ns = bound_ns - error_ns - line->seen_half_width_ns;
+    const double least_ns = bound_ns / 4; /* an error beyond the bound has to be made up too */
+    return (room_ns > least_ns ? room_ns : least_ns) / apart -
+           (double)(int64_t)(count - line->seen_count) * line->rate;
+}
+
+/* When the next update is due: twice in the time that is left. */
+static void plan(struct fc_timekeep_discipline *d) {
+    const double half = vouched_ns(d, d->monotonic.last) / 2, most = (double)d->interval_ns;
+    d->next_ns = (uint64_t)(half > most ? most : half < most / 8 ? most / 8 : half);
+}
+
+/* Turns the line, at its beginning, so that it meets the kernel when the next update is due. Of an
+ * error that is within half a bracket most is noise: a quarter of it is taken. */
 static void turn(const struct fc_timekeep_discipline *d, struct fc_timekeep_line *line) {
-    const double interval = (double)d->interval_ns / line->rate;
+    const double interval = (double)d->next_ns / line->rate;
     const double ahead_ns = expected_ahead(d, line, line->last);
     const double certain = magnitude(ahead_ns) / (line->seen_half_width_ns + 1);
     const double part = certain > 1 ? 1 : certain < 0.25 ? 0.25 : certain;
@@ -295,7 +322,8 @@ static void turn(const struct fc_timekeep_discipline *d, struct fc_timekeep_line
 static bool begin(const struct fc_timekeep_discipline *d, struct fc_timekeep_line *line,
                   uint64_t count, const struct fc_reading *floor) {
     const double since = (double)(int64_t)(count - line->seen_count) * line->rate;
-    uint64_t ns = line->seen_ns + (uint64_t)(since + line->seen_half_width_ns) + 1;
+    const double doubt = line->seen_half_width_ns + since * rate_noise;
+    uint64_t ns = line->seen_ns + (uint64_t)(since + doubt) + 1;
     if (floor) {
         const int64_t above = (int64_t)(fc_reading_count(*floor) + 1 - ns);
         if (above > AHEAD_MAX_NS && above < FC_TIMEKEEP_HOLD_NS)
@@ -341,6 +369,7 @@ static double rate_since_oldest(struct fc_timekeep_line *line, const struct samp
 /* What a sample says of a clock that is being followed. */
 enum verdict {
     FOLLOWED,
+    INTERRUPTED,   /* says nothing, and the prediction stands */
     OUT_OF_BOUNDS, /* dropped */
     JUMPED         /* by more than any slewing can explain */
 };
@@ -353,6 +382,8 @@ static enum verdict follow(struct fc_timekeep_discipline *d, struct fc_timekeep_
     const double doubt = rate_doubt(line, sample);
     double rate;
     bool told;
+    if (!is_usable(sample, line))
+        return INTERRUPTED;
     if (elapsed <= 0)
         return JUMPED;
     if (magnitude(moved) > rate_move_max + doubt)
@@ -366,8 +397,7 @@ static enum verdict follow(struct fc_timekeep_discipline *d, struct fc_timekeep_
     if (rate > 0)
         line->rate = rate;
     /* What nobody was told any more is no error. */
-    told = d->begun &&
-           (double)(int64_t)(sample->count - line->last) * line->rate <= (double)d->valid_ns;
+    told = d->begun && (double)(int64_t)(sample->count - line->last) <= d->valid_cycles;
     line->error_ns = told ? ahead_of(d, line, sample->count, sample->ns) : 0;
     remember(line, sample);
     return FOLLOWED;
@@ -415,14 +445,21 @@ static uint64_t clamp32(double x) {
     return x < 4294967295.0 ? (uint64_t)x : 4294967295u;
 }
 
-static void publish(const struct fc_timekeep_discipline *d, struct fc_timekeep *page,
-                    uint64_t soft_ns) {
+/* Turns the lines at their beginning, and publishes them. */
+static void publish(struct fc_timekeep_discipline *d, struct fc_timekeep *page, bool by_readers) {
+    const double valid_ns = vouched_ns(d, d->monotonic.last);
     struct fc_timekeep_values v;
+    plan(d);
+    turn(d, &d->monotonic);
+    turn(d, &d->raw);
+    fc_timekeep_page_note(&page->next_ns, d->next_ns);
     memset(&v, 0, sizeof v);
     v.last = d->monotonic.last;
-    v.valid_ns = d->valid_ns;
-    v.valid_cycles = clamp32((double)v.valid_ns / d->monotonic.rate);
-    v.max_cycles = soft_ns ? clamp32((double)soft_ns / d->monotonic.rate) : v.valid_cycles;
+    v.valid_ns = (uint64_t)valid_ns;
+    v.valid_cycles = d->valid_cycles = clamp32(valid_ns / d->monotonic.rate);
+    v.max_cycles = v.valid_cycles;
+    if (by_readers && (double)d->next_ns < valid_ns)
+        v.max_cycles = clamp32((double)d->next_ns / d->monotonic.rate);
     v.mask = FC_COUNTER_MASKED_ ? ((uint64_t)1 << 56) - 1 : UINT64_MAX;
     v.mode = !d->enabled  ? FC_TIMEKEEP_MODE_OFF
              : page->cpus ? FC_TIMEKEEP_MODE_SKEWED
@@ -453,13 +490,13 @@ enum published {
 
 /* Goes on from the timehands in force. */
 static enum published publish_next(struct fc_timekeep_discipline *d, struct fc_timekeep *page,
-                                   const struct fc_timekeep_ports *ports, uint64_t soft_ns) {
+                                   const struct fc_timekeep_ports *ports, bool by_readers) {
     const uint64_t ahead = (uint64_t)(FC_TIMEKEEP_SWITCH_NS / d->monotonic.rate);
     const struct fc_timekeep_hands *hands = &page->hands[page->current % FC_TIMEKEEP_HANDS];
     const uint64_t now = ports->counter(ports->context), at = now + ahead;
     uint64_t after;
     if (hands->fine.last != d->monotonic.last || (int64_t)(now - hands->fine.last) < 0 ||
-        at - hands->fine.last >= hands->valid_cycles)
+        at - hands->fine.last >= hands->valid_cycles || vouched_ns(d, at) < FC_TIMEKEEP_SWITCH_NS)
         return TOO_LATE;
     fc_timekeep_page_end(page, at);
     after = ports->counter(ports->context);
@@ -473,9 +510,7 @@ static enum published publish_next(struct fc_timekeep_discipline *d, struct fc_t
     }
     advance(d, &d->monotonic, at);
     advance(d, &d->raw, at);
-    turn(d, &d->monotonic);
-    turn(d, &d->raw);
-    publish(d, page, soft_ns);
+    publish(d, page, by_readers);
     if ((int64_t)(ports->counter(ports->context) - at) >= 0)
         return LATE_AND_ADVANCED;
     fc_timekeep_page_turn(page);
@@ -492,7 +527,7 @@ static struct fc_reading beginning_of(const struct fc_timekeep_discipline *d,
 /* Begins both lines anew. What readers may have been using has ended; its last times are the floor.
  * False if that is too far ahead of the kernel. */
 static bool publish_beginning(struct fc_timekeep_discipline *d, struct fc_timekeep *page,
-                              const struct fc_timekeep_ports *ports, uint64_t soft_ns,
+                              const struct fc_timekeep_ports *ports, bool by_readers,
                               bool advanced) {
     struct fc_reading monotonic = beginning_of(d, &d->monotonic), raw = beginning_of(d, &d->raw);
     bool floored = advanced, raw_floored = advanced;
@@ -513,10 +548,8 @@ static bool publish_beginning(struct fc_timekeep_discipline *d, struct fc_timeke
     if (!begin(d, &d->monotonic, now, floored ? &monotonic : NULL) ||
         !begin(d, &d->raw, now, raw_floored ? &raw : NULL))
         return false;
-    turn(d, &d->monotonic);
-    turn(d, &d->raw);
     d->begun = true;
-    publish(d, page, soft_ns);
+    publish(d, page, by_readers);
     fc_timekeep_page_turn(page);
     return true;
 }
@@ -571,6 +604,27 @@ static bool prove(struct fc_timekeep_discipline *d, const struct found *found) {
     return true;
 }
 
+/* Takes in what was found while the counter is trusted. Returns why it is not any more, or NULL. */
+static const char *follow_both(struct fc_timekeep_discipline *d, struct found *found) {
+    const uint64_t patience_ns = d->interval_ns * 100;
+    const enum verdict monotonic = follow(d, &d->monotonic, &found->monotonic);
+    const enum verdict raw = follow(d, &d->raw, &found->raw);
+    found->fresh = monotonic == FOLLOWED;
+    if (monotonic == JUMPED || raw == JUMPED)
+        return "counter and kernel went apart";
+    if (found->monotonic.ns - d->monotonic.seen_ns > patience_ns ||
+        found->raw.ns - d->raw.seen_ns > patience_ns)
+        return "no sample was good enough for too long";
+    if (monotonic == FOLLOWED && raw == FOLLOWED) {
+        d->bad = 0;
+        return NULL;
+    }
+    d->dropped++;
+    if ((monotonic == OUT_OF_BOUNDS || raw == OUT_OF_BOUNDS) && ++d->bad >= BAD_MAX)
+        return "counter and kernel disagree about the rate";
+    return NULL;
+}
+
 static void account(struct fc_timekeep_discipline *d, struct fc_timekeep *page,
                     const struct found *found) {
     if (found->stepped)
@@ -583,13 +637,12 @@ static void account(struct fc_timekeep_discipline *d, struct fc_timekeep *page,
 }
 
 enum fc_timekeep_end fc_timekeep_update(struct fc_timekeep_discipline *d, struct fc_timekeep *page,
-                                        const struct fc_timekeep_ports *ports, uint64_t soft_ns) {
+                                        const struct fc_timekeep_ports *ports, bool by_readers) {
     struct found found;
     enum published published;
     bool enabled;
     const char *fault = sample_clocks(d, ports, &found);
-    d->valid_ns =
-        soft_ns ? soft_ns * FC_TIMEKEEP_OWN_VALID : d->interval_ns * FC_TIMEKEEP_INTERVALS_VALID;
+    d->next_ns = d->interval_ns;
     fc_timekeep_page_note(&page->heartbeat, page->heartbeat + 1);
     if (fault) {
         fc_timekeep_outage(d, page, ports, fault);
@@ -603,32 +656,11 @@ enum fc_timekeep_end fc_timekeep_update(struct fc_timekeep_discipline *d, struct
     if (!d->proved) {
         if (!prove(d, &found))
             return FC_TIMEKEEP_PROVES;
-        d->worst_error_ns = 0;
+        d->worst_error_ns = d->monotonic.error_ns = 0;
         found.fresh = true;
-    } else if (!is_usable(&found.monotonic, &d->monotonic) || !is_usable(&found.raw, &d->raw)) {
-        d->dropped++; /* interrupted: says nothing, and the prediction stands */
-        if (d->monotonic.seen_count &&
-            found.monotonic.ns - d->monotonic.seen_ns > d->interval_ns * 100) {
-            fc_timekeep_outage(d, page, ports, "no sample was good enough for too long");
-            return FC_TIMEKEEP_PROVES;
-        }
-    } else {
-        const enum verdict monotonic = follow(d, &d->monotonic, &found.monotonic);
-        const enum verdict raw = follow(d, &d->raw, &found.raw);
-        if (monotonic == JUMPED || raw == JUMPED) {
-            fc_timekeep_outage(d, page, ports, "counter and kernel went apart");
-            return FC_TIMEKEEP_PROVES;
-        }
-        if (monotonic == FOLLOWED && raw == FOLLOWED) {
-            d->bad = 0;
-            found.fresh = true;
-        } else {
-            d->dropped++;
-            if (++d->bad >= BAD_MAX) {
-                fc_timekeep_outage(d, page, ports, "counter and kernel disagree about the rate");
-                return FC_TIMEKEEP_PROVES;
-            }
-        }
+    } else if ((fault = follow_both(d, &found))) {
+        fc_timekeep_outage(d, page, ports, fault);
+        return FC_TIMEKEEP_PROVES;
     }
     account(d, page, &found);
     enabled = __atomic_load_n(&page->wanted, __ATOMIC_RELAXED) != 0;
@@ -638,14 +670,14 @@ enum fc_timekeep_end fc_timekeep_update(struct fc_timekeep_discipline *d, struct
     if (enabled && !d->enabled)
         d->begun = false;
     d->enabled = enabled;
-    published = d->begun ? publish_next(d, page, ports, soft_ns) : TOO_LATE;
+    published = d->begun ? publish_next(d, page, ports, by_readers) : TOO_LATE;
     if (published != PUBLISHED && !found.fresh) {
         /* How late the kernel's clock may be by now needs a sample of now. */
         d->begun = false;
         return FC_TIMEKEEP_PROVES;
     }
     if (published != PUBLISHED &&
-        !publish_beginning(d, page, ports, soft_ns, published == LATE_AND_ADVANCED)) {
+        !publish_beginning(d, page, ports, by_readers, published == LATE_AND_ADVANCED)) {
         d->begun = false;
         fc_timekeep_page_note32(&page->in_service, 0);
         return FC_TIMEKEEP_PROVES;

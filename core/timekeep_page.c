@@ -168,18 +168,18 @@ int32_t fc_timekeep_page_read(const struct fc_timekeep *page, uint32_t clock, bo
         uint64_t count;
         uint32_t mode;
         if (!__atomic_load_n(&page->enabled, __ATOMIC_RELAXED))
-            return FC_REASON_MODE_NONE;
+            return FC_REASON_SWITCHED_OFF;
         if (sequence & 1)
             continue;
         /* The counter comes before the limit, which the publisher lowers to counts to come only. */
         mode = fc_load32_(block + FC_BLOCK_MODE_);
         if (!count_by(page, mode, ordered, &count))
-            return fc_sequence_moved_(block, sequence) ? FC_REASON_BUSY : FC_REASON_MODE_NONE;
+            return fc_sequence_moved_(block, sequence) ? FC_REASON_BUSY : FC_REASON_OUT_OF_SERVICE;
         if (take(hands_at(page, current), clock, &taken) != FC_TRY_OK_ ||
             fc_sequence_moved_(block, sequence))
             continue;
         if (taken.block.mode != mode)
-            return FC_REASON_MODE_NONE;
+            return FC_REASON_OUT_OF_SERVICE;
         if (is_coarse(clock) && count - taken.block.last <= taken.valid_cycles) {
             out->sec = taken.block.base[clock].sec;
             out->ns = taken.block.base[clock].nsec;

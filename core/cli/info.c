@@ -251,6 +251,13 @@ static void advise_all(struct findings *f) {
     } else {
         advise_on_refusal(f, page_reason);
     }
+    if (i->reason[FC_SOURCE_TIMEKEEP] == FC_REASON_SWITCHED_OFF ||
+        i->serving_reason == FC_REASON_SWITCHED_OFF)
+        advise(
+            f, true,
+            "Somebody has switched the host's timekeep page off. `fastclock publish --on`, as "
+            "root, lets the programs that are attached to it read it again, and those that start "
+            "afterwards.");
     if (libc_enters_kernel(f))
         advise(
             f, true,

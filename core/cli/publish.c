@@ -206,10 +206,10 @@ static int serve(const struct cli_args *args, const struct wish *wish,
         updates++;
         tell(args, wish, host, &d, &served);
         /* On a grid, so that a late update does not make the next one late too. */
-        next += interval_ns;
+        next += d.next_ns;
         now = now_ns(FC_MONOTONIC);
         if (next < now)
-            next = now + interval_ns;
+            next = now + d.next_ns;
         sleep_until(next);
     }
     report(args, wish, host, &d, updates, began_ns);

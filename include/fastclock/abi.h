@@ -63,7 +63,9 @@ enum fc_reason {
     FC_REASON_NO_PAGE = 20,          /* no timekeep page is published, or it is not to be trusted */
     FC_REASON_UNKNOWN_NAME = 21,     /* FASTCLOCK_SOURCE holds none of the allowed names */
     FC_REASON_SECURE = 22,           /* set-user-id or the like: the environment is ignored */
-    FC_REASON_PARAVIRTUAL = 23       /* the hypervisor's page is not marked as usable */
+    FC_REASON_PARAVIRTUAL = 23,      /* the hypervisor's page is not marked as usable */
+    FC_REASON_SWITCHED_OFF = 24,     /* the host's timekeep page is, by `fastclock publish --off` */
+    FC_REASON_OUT_OF_SERVICE = 25    /* the timekeep page's publisher does not trust the counter */
 };
 
 /* ---- Reads ---------------------------------------------------------------------------------- */
@@ -172,7 +174,7 @@ struct fc_info {
     int32_t timekeep;              /* the timekeep page in use: 0 none, 1 one of this process's own,
                                       2 the host's */
     int32_t timekeep_in_service;   /* 1 while its publisher trusts the counter, else 0 */
-    uint64_t timekeep_interval_ns; /* between two of its updates */
+    uint64_t timekeep_interval_ns; /* between two of its updates at most */
     uint64_t timekeep_error_ns;    /* the furthest that FC_MONOTONIC was seen from the kernel's
                                       while it was in service; half a sample's width is in it */
     uint64_t timekeep_steps;       /* times that the realtime clock was set meanwhile */

@@ -87,7 +87,7 @@ struct fc_timekeep {
     uint32_t hands_size;      /* of each */
     uint32_t skew_offset;     /* of the skew table */
     uint32_t cpus;            /* its length; 0 where the counters of the processors agree */
-    uint64_t interval_ns;     /* between two updates */
+    uint64_t interval_ns;     /* between two updates at most */
     uint64_t namespace_dev;   /* the publisher's time namespace: the numbers of */
     uint64_t namespace_inode; /* /proc/self/ns/time; 0 and 0 on a kernel without them */
     uint64_t unused0;
@@ -107,7 +107,9 @@ struct fc_timekeep {
     uint32_t wanted; /* 1 or 0: what `enabled` is to become with the next update; the one field
                         that a program other than the publisher may store into */
     uint32_t unused4;
-    uint64_t unused2[8];
+    uint64_t next_ns; /* from the last update to the next: less than interval_ns while the kernel's
+                         clock is being slewed */
+    uint64_t unused2[7];
     struct fc_timekeep_hands hands[4];
     uint64_t unused3[160];
     int64_t

@@ -220,7 +220,7 @@ static void texts_are_there_for_every_number(const void *argument) {
             CHECK(strcmp(fc_source_name(i), "unknown") == 0, "source %d is %s", (int)i,
                   fc_source_name(i));
     }
-    for (int32_t i = FC_REASON_NONE; i <= FC_REASON_PARAVIRTUAL; i++)
+    for (int32_t i = FC_REASON_NONE; i <= FC_REASON_OUT_OF_SERVICE; i++)
         CHECK(strcmp(fc_reason_text(i), fc_reason_text(-1)) != 0, "reason %d has no text", (int)i);
     for (int i = 0; i < SOURCES; i++)
         if (sources[i].number != FC_SOURCE_LIBC)

@@ -64,7 +64,8 @@ static void read_all(const struct fc_timekeep *page, bool ordered, bool plausibl
         const bool found = fc_timekeep_page_floor(page, clocks[i], fc_counter_ordered_(), &floor);
         REQUIRE(hands >= -1 && hands < FC_TIMEKEEP_HANDS);
         REQUIRE(reason == FC_REASON_NONE ||
-                (hands == -1 && (reason == FC_REASON_BUSY || reason == FC_REASON_MODE_NONE)));
+                (hands == -1 && (reason == FC_REASON_BUSY || reason == FC_REASON_SWITCHED_OFF ||
+                                 reason == FC_REASON_OUT_OF_SERVICE)));
         if (reason == FC_REASON_NONE && plausible && !is_coarse(clocks[i]))
             REQUIRE(found && fc_reading_count(reading) <= fc_reading_count(floor));
         /* Counts that lie anywhere. */

@@ -327,8 +327,41 @@ static void flipped(const void *argument) {
     while (page->hands[page->current % FC_TIMEKEEP_HANDS].fine.mode != FC_TIMEKEEP_MODE_OFF)
         sched_yield();
     fc_get_info(&info, sizeof info);
-    CHECK(info.serving != FC_SOURCE_TIMEKEEP && info.serving_reason == FC_REASON_MODE_NONE,
+    CHECK(info.serving != FC_SOURCE_TIMEKEEP && info.serving_reason == FC_REASON_SWITCHED_OFF,
           "served by %d, reason %d", info.serving, info.serving_reason);
+}
+
+static void starts_while_off(const void *argument) {
+    struct fc_timekeep *page;
+    const char *wrong;
+    int error;
+    pid_t reader;
+    (void)argument;
+    publishing_host();
+    page = fc_timekeep_host_switch(FC_TIMEKEEP_DIRECTORY, &wrong, &error);
+    CHECK(page, "%s", wrong);
+    fc_timekeep_page_note32(&page->wanted, 0);
+    while (__atomic_load_n(&page->enabled, __ATOMIC_RELAXED))
+        sched_yield();
+    reader = fork();
+    MUST(reader);
+    if (reader == 0) {
+        struct fc_info info;
+        CHECK(fc_select(FC_SOURCE_TIMEKEEP) < 0, "the page is used");
+        fc_get_info(&info, sizeof info);
+        CHECK(info.timekeep == FC_TIMEKEEP_NONE &&
+                  info.reason[FC_SOURCE_TIMEKEEP] == FC_REASON_SWITCHED_OFF,
+              "page %d, reason %d", info.timekeep, info.reason[FC_SOURCE_TIMEKEEP]);
+        /* The switch back, and asking anew. */
+        fc_timekeep_page_note32(&page->wanted, 1);
+        while (!__atomic_load_n(&page->enabled, __ATOMIC_RELAXED))
+            sched_yield();
+        CHECK(fc_select(FC_SOURCE_TIMEKEEP) == 0, "the page is not used");
+        fc_get_info(&info, sizeof info);
+        CHECK(info.timekeep == FC_TIMEKEEP_HOST, "page %d is used", info.timekeep);
+        _exit(0);
+    }
+    MUST_EXIT_0(reader);
 }
 
 static void publisher_dies(const void *argument) {
@@ -470,6 +503,8 @@ int main(int argc, char **argv) {
     check_that("a process attaches to the host's page by itself", attached, NULL);
     check_that("every clock of the host's page is near the kernel's", every_clock, NULL);
     check_that("the switch, flipped under load, never makes a reading wrong", flipped, NULL);
+    check_that("a process that starts while the page is off has none, and says why",
+               starts_while_off, NULL);
     check_that("when the publisher dies readers leave, and come back to the next one",
                publisher_dies, NULL);
     check_that("forked children stay attached", fork_storm, NULL);

@@ -166,18 +166,18 @@ static void switched(const void *argument) {
     (void)argument;
     memset(&page, 0, sizeof page);
     fc_timekeep_page_create(&page, 10000000);
-    CHECK(read_page(FC_MONOTONIC) == FC_REASON_MODE_NONE, "a page without timehands is read");
+    CHECK(read_page(FC_MONOTONIC) == FC_REASON_OUT_OF_SERVICE, "a page without timehands is read");
     publish_now(UINT32_MAX);
     CHECK(read_page(FC_MONOTONIC) == FC_REASON_NONE, "what was published is not read");
     fc_timekeep_page_enable(&page, false);
-    CHECK(read_page(FC_MONOTONIC) == FC_REASON_MODE_NONE, "it is read when switched off");
+    CHECK(read_page(FC_MONOTONIC) == FC_REASON_SWITCHED_OFF, "it is read when switched off");
     for (int i = 0; i < FC_TIMEKEEP_HANDS; i++)
         CHECK(page.hands[i].fine.mode == FC_TIMEKEEP_MODE_OFF, "timehands %d stays on", i);
     fc_timekeep_page_enable(&page, true);
     publish_now(UINT32_MAX);
     CHECK(read_page(FC_MONOTONIC) == FC_REASON_NONE, "it is not read when switched on again");
     page.hands[page.current % FC_TIMEKEEP_HANDS].fine.mode = 0; /* the one store */
-    CHECK(read_page(FC_MONOTONIC) == FC_REASON_MODE_NONE, "one store does not switch it off");
+    CHECK(read_page(FC_MONOTONIC) == FC_REASON_OUT_OF_SERVICE, "one store does not switch it off");
 }
 
 static void ended(const void *argument) {

@@ -241,7 +241,7 @@ static void page_leaves_beyond_table(const void *argument) {
     CHECK(fc_timekeep_page_read(&page, FC_MONOTONIC, true, &reading, &hands) == FC_REASON_NONE);
     __atomic_store_n(&page.cpus, (uint32_t)cpus[cpu_count - 1], __ATOMIC_RELAXED);
     CHECK(fc_timekeep_page_read(&page, FC_MONOTONIC, true, &reading, &hands) ==
-          FC_REASON_MODE_NONE);
+          FC_REASON_OUT_OF_SERVICE);
 }
 
 static void inlined_look_leaves(const void *argument) {
