@@ -48,6 +48,7 @@ static COLD bool read_timekeep(uint32_t clock, bool ordered, struct fc_reading *
     if (!fc_vdso_gettime((int32_t)clock, out) && fc_sys_gettime((int32_t)clock, out) < 0)
         return false;
     fc_timekeep_lift(clock, out);
+    fc_choice_show();
     return true;
 }
 

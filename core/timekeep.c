@@ -350,7 +350,7 @@ static int steady_index(uint32_t clock) {
 
 /* Lifts a reading of the page to what was told before. Returns whether it had to be. */
 static bool lift_to_told(int index, struct fc_reading *out) {
-    uint64_t before = atomic_load_explicit(&told[index], memory_order_relaxed);
+    uint64_t before = atomic_load(&told[index]);
     const uint64_t now = fc_reading_count(*out);
     if (before == 0)
         return false;
@@ -369,7 +369,7 @@ static bool may_show(const struct fc_timekeep *page) {
     for (int i = 0; i < STEADY; i++) {
         struct fc_reading reading;
         int32_t hands;
-        if (atomic_load_explicit(&told[i], memory_order_relaxed) != 0 &&
+        if (atomic_load(&told[i]) != 0 &&
             (fc_timekeep_page_read(page, steady_clocks[i], true, &reading, &hands) !=
                  FC_REASON_NONE ||
              lift_to_told(i, &reading)))
@@ -394,8 +394,12 @@ int32_t fc_timekeep_read(uint32_t clock, bool ordered, struct fc_reading *out) {
     reason = fc_timekeep_page_read(page, clock, ordered, out, &hands);
     if (reason == FC_REASON_NONE && index >= 0)
         lift_to_told(index, out);
-    if (hands >= 0 && fc_timekeep_shown() != &page->hands[hands] && may_show(page))
-        atomic_store_explicit(&shown, &page->hands[hands], memory_order_relaxed);
+    if (hands >= 0 && fc_timekeep_shown() != &page->hands[hands] && may_show(page)) {
+        atomic_store(&shown, &page->hands[hands]);
+        /* Another thread may have had the kernel's answer meanwhile. */
+        if (!may_show(page))
+            atomic_store(&shown, NULL);
+    }
     return reason;
 }
 
@@ -419,11 +423,13 @@ void fc_timekeep_lift(uint32_t clock, struct fc_reading *out) {
     }
     out->sec = now / 1000000000u;
     out->ns = now % 1000000000u;
-    /* The timehands that inlined reads are turned to has ended or is switched off, for good: none
-     * of them returns to it. What was told and is too far ahead is forgotten. */
+    /* What was told and is too far ahead is forgotten. */
     while ((before < now || before - now >= FC_TIMEKEEP_HOLD_NS) &&
            !atomic_compare_exchange_weak(&told[index], &before, now))
         continue;
+    /* The timehands that inlined reads are turned to is over; what takes its place in the ring can
+     * be behind what was told now. */
+    atomic_store(&shown, NULL);
 }
 
 #else /* no Linux, or no counter known */

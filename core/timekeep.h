@@ -93,8 +93,8 @@ void fc_timekeep_page_skew(struct fc_timekeep *page, const int64_t *skew, uint32
  * the next update brings the readers back. */
 void fc_timekeep_page_enable(struct fc_timekeep *page, bool enabled);
 
-/* Ends every timehands now and turns the counter off: what a publisher does that stops, and one
- * that takes over a page. */
+/* Turns the counter off for every attached reader and ends every timehands, a moment from now: what
+ * a publisher does that stops, and one that takes over a page. */
 void fc_timekeep_page_stop(struct fc_timekeep *page);
 
 /* Stores into the publisher's own fields. */

@@ -400,8 +400,14 @@ void fc_timekeep_page_note32(uint32_t *field, uint32_t value) {
 }
 
 void fc_timekeep_page_stop(struct fc_timekeep *page) {
-    fc_timekeep_page_end(page, fc_timekeep_page_count(page));
+    const struct fc_timekeep_block *block = &page->hands[page->current % FC_TIMEKEEP_HANDS].fine;
+    const uint64_t ahead =
+        block->mult ? ((uint64_t)FC_TIMEKEEP_SWITCH_NS << (block->shift & 63)) / block->mult : 0;
+    /* Withdrawn before the counter is read, and the end still to come: what readers have been told
+     * amid this lies before the end, however long it takes. */
     fc_timekeep_page_mode(page, FC_TIMEKEEP_MODE_OFF);
+    fc_timekeep_page_withdraw(page);
+    fc_timekeep_page_end(page, fc_timekeep_page_count(page) + ahead);
     put32(&page->in_service, 0);
 }
 

@@ -11,30 +11,10 @@
 #include <stdatomic.h>
 #include <sys/time.h>
 
-static struct fc_info choose_timekeep(void) {
-    struct fc_info info;
-    own_run(""); /* whatever the host publishes */
-    setenv("FASTCLOCK_SOURCE", "timekeep", 1);
-    CHECK(fc_init() == 0, "no source serves");
-    fc_get_info(&info, sizeof info);
-    CHECK(info.source == FC_SOURCE_TIMEKEEP && info.timekeep == FC_TIMEKEEP_OWN,
-          "source %d, page %d, reason %d", info.source, info.timekeep,
-          info.reason[FC_SOURCE_TIMEKEEP]);
-    return info;
-}
-
-static void near_kernel(uint64_t rounds) {
-    static const int32_t clocks[] = {FC_MONOTONIC, FC_REALTIME, FC_RAW, FC_BOOTTIME, FC_TAI};
-    for (uint64_t i = 0; i < rounds; i++) {
-        const int32_t clock = clocks[i % 5];
-        const uint64_t before = kernel_now_ns(clock);
-        uint64_t ns = 0, after;
-        CHECK(fc_read_ns(clock, &ns) == 0, "clock %d is not read", clock);
-        after = kernel_now_ns(clock);
-        CHECK(ns + NEAR_NS > before && ns < after + NEAR_NS,
-              "clock %d: %" PRIu64 " is not near [%" PRIu64 ", %" PRIu64 "]", clock, ns, before,
-              after);
-    }
+/* Whatever the host publishes. */
+static void choose_own(void) {
+    own_run("");
+    choose_timekeep(FC_TIMEKEEP_OWN);
 }
 
 /* Reads until the page serves; the claim's deadline ends it. */
@@ -49,7 +29,7 @@ static void until_it_serves(void) {
 static void every_clock(const void *argument) {
     struct fc_info info;
     (void)argument;
-    choose_timekeep();
+    choose_own();
     near_kernel(check_rounds(300000));
     fc_get_info(&info, sizeof info);
     CHECK(info.serving == FC_SOURCE_TIMEKEEP, "served by %d", info.serving);
@@ -76,7 +56,7 @@ static void no_thread(const void *argument) {
 #ifdef __SANITIZE_THREAD__
     CANNOT("the thread sanitizer has a thread of its own");
 #endif
-    choose_timekeep();
+    choose_own();
     near_kernel(1000);
     tasks = opendir("/proc/self/task");
     CHECK(tasks, "%s", strerror(errno));
@@ -102,7 +82,7 @@ static void threads(const void *argument) {
     uint64_t rounds = check_rounds(3000000);
     pthread_t others[3];
     (void)argument;
-    choose_timekeep();
+    choose_own();
     for (int i = 0; i < 3; i++)
         MUST(-pthread_create(&others[i], NULL, pass_stamps, &rounds));
     pass_stamps(&rounds);
@@ -128,7 +108,7 @@ static void signals(const void *argument) {
     struct sigaction action;
     struct fc_info info;
     jump = *(const int *)argument;
-    choose_timekeep();
+    choose_own();
     memset(&action, 0, sizeof action);
     action.sa_handler = read_in_handler;
     sigaction(SIGALRM, &action, NULL);
@@ -157,7 +137,7 @@ static void jump_at_each_store(const void *argument) {
     struct sigaction action;
     volatile uint64_t at = 0;
     (void)argument;
-    choose_timekeep();
+    choose_own();
     memset(&action, 0, sizeof action);
     action.sa_handler = leave;
     sigaction(SIGALRM, &action, NULL);
@@ -197,7 +177,7 @@ static void fork_amid_update(const void *argument) {
 #ifdef __SANITIZE_THREAD__
     CANNOT("the thread sanitizer does not let a child of several threads go on");
 #endif
-    choose_timekeep();
+    choose_own();
     MUST(-pthread_create(&other, NULL, update_slowly, NULL));
     while (!atomic_load(&amid_update))
         sched_yield();
@@ -218,7 +198,7 @@ static void fork_amid_update(const void *argument) {
 static void fork_storm(const void *argument) {
     const uint64_t children = check_rounds(200);
     (void)argument;
-    choose_timekeep();
+    choose_own();
     for (uint64_t i = 0; i < children; i++) {
         const pid_t pid = fork();
         MUST(pid);
@@ -256,7 +236,7 @@ static void fork_while_reading(const void *argument) {
 #ifdef __SANITIZE_THREAD__
     CANNOT("the thread sanitizer does not let a child of several threads go on");
 #endif
-    choose_timekeep();
+    choose_own();
     MUST(-pthread_create(&other, NULL, read_for_ever, NULL));
     for (uint64_t i = 0; i < children; i++) {
         const pid_t pid = fork(); /* amid an update of the other thread, now and then */
@@ -277,7 +257,7 @@ static void seldom(const void *argument) {
     enum fc_timekeep_kind kind;
     uint64_t updates;
     (void)argument;
-    choose_timekeep();
+    choose_own();
     while (fc_get_info(&info, sizeof info) == 0 && info.serving == FC_SOURCE_TIMEKEEP)
         nanosleep(&pause, NULL);
     updates = fc_timekeep_page(&kind)->heartbeat;
@@ -291,7 +271,7 @@ static void seldom(const void *argument) {
 
 static void selections(const void *argument) {
     (void)argument;
-    choose_timekeep();
+    choose_own();
     for (int i = 0; i < 20; i++) {
         CHECK(fc_select(FC_SOURCE_SYSCALL) == 0, "the system call is refused");
         near_kernel(10);
