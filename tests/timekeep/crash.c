@@ -11,10 +11,10 @@ static uint64_t stores_of_an_update(void) {
     struct fc_timekeep_discipline d;
     fc_timekeep_discipline_init(&d, FAST_INTERVAL_NS);
     fc_timekeep_page_create(&page, FAST_INTERVAL_NS);
-    while (fc_timekeep_update(&d, &page, &fc_timekeep_machine, 0) != FC_TIMEKEEP_SERVES)
+    while (fc_timekeep_update(&d, &page, &fc_timekeep_machine, false) != FC_TIMEKEEP_SERVES)
         continue;
     failpoint.armed = true;
-    fc_timekeep_update(&d, &page, &fc_timekeep_machine, 0);
+    fc_timekeep_update(&d, &page, &fc_timekeep_machine, false);
     failpoint.armed = false;
     return failpoint.passed;
 }
@@ -45,9 +45,8 @@ static void each_store(const void *argument) {
     own_run("");
     reader = attached_reader();
     for (uint64_t turn = 0; turn < 2 * stores; turn += step) {
-        const struct publisher p = {.at = turn / 2 + 1,
-                                    .signal = signal,
-                                    .off_ns = turn % 2 ? OFF_NS : -OFF_NS};
+        const struct publisher p = {
+            .at = turn / 2 + 1, .signal = signal, .off_ns = turn % 2 ? OFF_NS : -OFF_NS};
         const pid_t pid = start_publisher(&p);
         int status;
         while (waitpid(pid, &status, WNOHANG | WUNTRACED) == 0)
@@ -55,7 +54,7 @@ static void each_store(const void *argument) {
         if (signal == SIGSTOP) {
             CHECK(WIFSTOPPED(status), "status %#x instead of stopped", (unsigned)status);
             /* What follows the end of the timehands is the kernel's, then the page's again. */
-            read_for(&reader, VALID_NS + 2 * FAST_INTERVAL_NS);
+            read_for(&reader, VALID_NS + FAST_INTERVAL_NS);
             MUST(kill(pid, SIGCONT));
             read_for(&reader, 3 * FAST_INTERVAL_NS);
             MUST(kill(pid, SIGKILL));
@@ -94,7 +93,7 @@ static void dead(const void *argument) {
     (void)argument;
     own_run("");
     reader = attached_reader();
-    read_for(&reader, VALID_NS + 2 * FAST_INTERVAL_NS);
+    read_for(&reader, VALID_NS + FAST_INTERVAL_NS);
     from_page = reader.from_page;
     read_for(&reader, FAST_INTERVAL_NS);
     CHECK(reader.from_page == from_page, "timehands hold after their time");

@@ -345,7 +345,7 @@ static void publisher_dies(const void *argument) {
     (void)argument;
     MUST(kill(pid, SIGKILL));
     MUST(waitpid(pid, NULL, 0));
-    until = kernel_now_ns(FC_MONOTONIC) + VALID_NS + 2 * FAST_INTERVAL_NS;
+    until = kernel_now_ns(FC_MONOTONIC) + VALID_NS + FAST_INTERVAL_NS;
     while (kernel_now_ns(FC_MONOTONIC) < until)
         near_kernel(5);
     fc_get_info(&info, sizeof info);

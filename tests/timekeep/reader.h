@@ -28,11 +28,6 @@ static inline struct fc_info choose_timekeep(enum fc_timekeep_kind kind) {
     setenv("FASTCLOCK_SOURCE", "timekeep", 1);
     CHECK(fc_init() == 0, "no source serves");
     fc_get_info(&info, sizeof info);
-    /* A publisher that is late just then is not attached to. */
-    while (kind == FC_TIMEKEEP_HOST && info.timekeep == FC_TIMEKEEP_OWN) {
-        CHECK(fc_select(FC_SOURCE_TIMEKEEP) == 0, "the page is refused");
-        fc_get_info(&info, sizeof info);
-    }
     CHECK(info.source == FC_SOURCE_TIMEKEEP && info.timekeep == (int32_t)kind,
           "source %d, page %d, reason %d", info.source, info.timekeep,
           info.reason[FC_SOURCE_TIMEKEEP]);
