@@ -204,9 +204,13 @@ struct fc_timekeep *fc_timekeep_host_switch(const char *directory, const char **
 /* Linux, include/uapi/linux/vmclock-abi.h. */
 enum {
     VMCLOCK_MAGIC = 0x4b4c4356,
+    VMCLOCK_VERSION = 1,
     VMCLOCK_AT_MAGIC = 0,
+    VMCLOCK_AT_SIZE = 4,
+    VMCLOCK_AT_VERSION = 8,
     VMCLOCK_AT_SEQUENCE = 12,
     VMCLOCK_AT_MARKER = 16,
+    VMCLOCK_SIZE_MIN = 24,
     VMCLOCK_LOOKS = 1000
 };
 
@@ -227,12 +231,17 @@ static bool read_marker(const struct fc_timekeep_vmclock *vmclock, uint64_t *mar
     return false;
 }
 
+static bool is_vmclock(const struct fc_timekeep_vmclock *vmclock) {
+    return vmclock32(vmclock, VMCLOCK_AT_MAGIC) == VMCLOCK_MAGIC &&
+           (vmclock32(vmclock, VMCLOCK_AT_VERSION) & 0xffff) == VMCLOCK_VERSION &&
+           vmclock32(vmclock, VMCLOCK_AT_SIZE) >= VMCLOCK_SIZE_MIN;
+}
+
 void fc_timekeep_vmclock_open(struct fc_timekeep_vmclock *vmclock, const char *path) {
     const size_t size = (size_t)sysconf(_SC_PAGESIZE);
     const int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     void *mapped = MAP_FAILED;
-    vmclock->device = NULL;
-    vmclock->marker = 0;
+    memset(vmclock, 0, sizeof *vmclock);
     if (file < 0)
         return;
     mapped = mmap(NULL, size, PROT_READ, MAP_SHARED, file, 0);
@@ -240,17 +249,22 @@ void fc_timekeep_vmclock_open(struct fc_timekeep_vmclock *vmclock, const char *p
     if (mapped == MAP_FAILED)
         return;
     vmclock->device = mapped;
-    if (!fc_sys_readable(mapped) || vmclock32(vmclock, VMCLOCK_AT_MAGIC) != VMCLOCK_MAGIC ||
-        !read_marker(vmclock, &vmclock->marker)) {
+    if (!fc_sys_readable(mapped) || !is_vmclock(vmclock)) {
         munmap(mapped, size);
         vmclock->device = NULL;
+        return;
     }
+    vmclock->known = read_marker(vmclock, &vmclock->marker);
 }
 
 bool fc_timekeep_vmclock_disrupted(struct fc_timekeep_vmclock *vmclock) {
     uint64_t marker;
-    if (!vmclock->device || !read_marker(vmclock, &marker) || marker == vmclock->marker)
+    bool disrupted;
+    if (!vmclock->device || !read_marker(vmclock, &marker))
         return false;
+    /* One that was being written when the device was opened is news as well. */
+    disrupted = !vmclock->known || marker != vmclock->marker;
+    vmclock->known = true;
     vmclock->marker = marker;
-    return true;
+    return disrupted;
 }

@@ -36,13 +36,15 @@ struct fc_timekeep *fc_timekeep_host_switch(const char *directory, const char **
 struct fc_timekeep_vmclock {
     const volatile unsigned char *device; /* NULL: there is none, or it is not readable */
     uint64_t marker;
+    bool known; /* the marker has been read */
 };
 
 #define FC_TIMEKEEP_VMCLOCK "/dev/vmclock0"
 
 void fc_timekeep_vmclock_open(struct fc_timekeep_vmclock *vmclock, const char *path);
 
-/* Whether the counter was disturbed since the last call. */
+/* Whether the counter was disturbed since the last call. While the hypervisor is writing the
+ * device, and where there is none: no. */
 bool fc_timekeep_vmclock_disrupted(struct fc_timekeep_vmclock *vmclock);
 
 #pragma GCC visibility pop

@@ -179,6 +179,13 @@ static void tell(const struct cli_args *args, const struct wish *wish,
     fflush(stdout);
 }
 
+static void heed(struct fc_timekeep_vmclock *vmclock, struct fc_timekeep_discipline *d,
+                 struct fc_timekeep *page) {
+    if (fc_timekeep_vmclock_disrupted(vmclock))
+        fc_timekeep_outage(d, page, &fc_timekeep_machine,
+                           "the hypervisor says that the counter was disturbed");
+}
+
 static int serve(const struct cli_args *args, const struct wish *wish,
                  struct fc_timekeep_host *host) {
     const uint64_t interval_ns = wish->interval_ms * 1000000;
@@ -190,9 +197,7 @@ static int serve(const struct cli_args *args, const struct wish *wish,
     fc_timekeep_discipline_init(&d, interval_ns);
     fc_timekeep_vmclock_open(&vmclock, FC_TIMEKEEP_VMCLOCK);
     while (!told_to_stop && (!wish->seconds || now - began_ns < wish->seconds * 1000000000u)) {
-        if (fc_timekeep_vmclock_disrupted(&vmclock))
-            fc_timekeep_outage(&d, host->page, &fc_timekeep_machine,
-                               "the hypervisor says that the counter was disturbed");
+        heed(&vmclock, &d, host->page);
         switch (fc_timekeep_update(&d, host->page, &fc_timekeep_machine, 0)) {
         case FC_TIMEKEEP_FAILS: cli_error(args, "%s", d.outage); return CLI_UNAVAILABLE;
         case FC_TIMEKEEP_SERVES:
@@ -204,6 +209,7 @@ static int serve(const struct cli_args *args, const struct wish *wish,
         case FC_TIMEKEEP_PROVES: break;
         }
         updates++;
+        heed(&vmclock, &d, host->page); /* in the middle of the update it may have been, too */
         tell(args, wish, host, &d, &served);
         /* On a grid, so that a late update does not make the next one late too. */
         next += d.next_ns;
