@@ -22,14 +22,14 @@
 uint64_t target = 20000;
 bool clock_may_be_set;
 
-enum { GUEST = 1, HOST = 2, NO_VDSO = 4, UNSTABLE = 8, HPET = 16, ARM64 = 32 };
+enum { GUEST = 1, HOST = 2, NO_VDSO = 4, UNSTABLE = 8, HPET = 16, ARM64 = 32, VMCLOCK = 64 };
 
 static const struct {
     const char *name;
     unsigned bit;
-} profiles[] = {{"guest", GUEST},           {"host", HOST},
-                {"vdso=0", NO_VDSO},        {"tsc=unstable", UNSTABLE},
-                {"clocksource=hpet", HPET}, {"arm64", ARM64}};
+} profiles[] = {
+    {"guest", GUEST},           {"host", HOST},   {"vdso=0", NO_VDSO}, {"tsc=unstable", UNSTABLE},
+    {"clocksource=hpet", HPET}, {"arm64", ARM64}, {"vmclock", VMCLOCK}};
 
 static const struct {
     const char *name;
@@ -67,6 +67,7 @@ static const struct {
     {"tsc-unstable", UNSTABLE, check_tsc_unstable},
     {"timekeep-hpet", HPET, check_timekeep_hpet},
     {"hpet-then-tsc", HPET, check_hpet_then_tsc},
+    {"timekeep-vmclock", VMCLOCK, check_timekeep_vmclock},
     {"idle", GUEST | HOST | ARM64, check_idle},
 };
 

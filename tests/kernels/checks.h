@@ -69,6 +69,7 @@ int namespace_exec_main(int argc, char **argv);
 
 /* checks_timekeep.c */
 void check_timekeep_hpet(void);
+void check_timekeep_vmclock(void);
 
 /* checks_agree.c: the questions of the kernel's own tests */
 void check_rotation(void);

@@ -3,22 +3,29 @@
  * The timekeep page where it is meant for: on a kernel whose clocksource is hpet. Its readings
  * follow the kernel's clocks from samples, so that they may lie outside a bracket by a little: how
  * far, is what is claimed here, while the kernel's clock is bent and set; and that what may not go
- * back does not.
+ * back does not. Then the same of a page that is published, while the machine is put back to a
+ * state of before.
  */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/timex.h>
 #include <unistd.h>
 
 #include "checks.h"
 #include "readers.h"
 #include "report.h"
+#include "timekeep.h"
 
 /* The page's slope may be off by the kernel's whole range, 1000 ppm, until the next update: 10 ms
  * after the last one where its readers get their turn, but here two processors take turns on a busy
@@ -156,13 +163,10 @@ static double times_faster(void) {
     return (double)libc / (double)(ours ? ours : 1);
 }
 
-void check_timekeep_hpet(void) {
+/* Reads until the page serves: only reads that come often bring an own page up to date, and the
+ * publisher of another one may be kept waiting. */
+static bool expect_served(void) {
     struct fc_info info = {0};
-    double faster;
-    expect(clocksource_is("hpet"), "the clocksource is not hpet");
-    setenv("FASTCLOCK_SOURCE", "timekeep", 1); /* as a user would, before the first read */
-    expect(fc_init() == 0, "fc_init: no source");
-    /* Only reads that come often bring an own page up to date. */
     for (int tries = 0; tries < 2000; tries++) {
         for (int i = 0; i < 100; i++)
             (void)fc_monotonic_ns();
@@ -170,9 +174,18 @@ void check_timekeep_hpet(void) {
         if (info.serving == FC_SOURCE_TIMEKEEP)
             break;
     }
-    if (!expect(info.source == FC_SOURCE_TIMEKEEP && info.serving == FC_SOURCE_TIMEKEEP,
-                "source %s, serving %s (%s)", fc_source_name(info.source),
-                fc_source_name(info.serving), fc_reason_text(info.serving_reason)))
+    return expect(info.source == FC_SOURCE_TIMEKEEP && info.serving == FC_SOURCE_TIMEKEEP,
+                  "source %s, serving %s (%s)", fc_source_name(info.source),
+                  fc_source_name(info.serving), fc_reason_text(info.serving_reason));
+}
+
+void check_timekeep_hpet(void) {
+    struct fc_info info;
+    double faster;
+    expect(clocksource_is("hpet"), "the clocksource is not hpet");
+    setenv("FASTCLOCK_SOURCE", "timekeep", 1); /* as a user would, before the first read */
+    expect(fc_init() == 0, "fc_init: no source");
+    if (!expect_served())
         return;
     faster = times_faster();
     /* An emulated hpet costs a fraction of one behind a hypervisor. */
@@ -185,6 +198,96 @@ void check_timekeep_hpet(void) {
     info = get_info();
     note("%" PRIu64 " outages, %" PRIu64 " steps, serving %s", info.timekeep_outages,
          info.timekeep_steps, fc_source_name(info.serving));
+    report->brackets = follow_good + follow_void;
+    report->good = follow_good;
+    report->voided = follow_void;
+}
+
+/* ---- The hypervisor's device ------------------------------------------------------------------
+ */
+
+enum { RESTORES = 8 };
+
+static FILE *publisher_says;
+
+static bool load_driver(void) {
+    static const char path[] = "/ptp_vmclock.ko", device[] = "/dev/vmclock0";
+    const int file = open(path, O_RDONLY | O_CLOEXEC);
+    return expect(file >= 0, "%s: %s", path, strerror(errno)) &&
+           expect(syscall(SYS_finit_module, file, "", 0) == 0, "%s is not loaded: %s", path,
+                  strerror(errno)) &&
+           expect(access(device, R_OK) == 0, "%s: %s", device, strerror(errno));
+}
+
+static bool start_publisher(void) {
+    int ends[2];
+    pid_t child;
+    if (!expect(pipe2(ends, O_CLOEXEC) == 0, "pipe: %s", strerror(errno)))
+        return false;
+    mkdir("/run", 0755);
+    child = fork();
+    if (child == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        dup2(ends[1], STDOUT_FILENO);
+        execl("/fastclock", "fastclock", "publish", (char *)NULL);
+        _exit(127);
+    }
+    close(ends[1]);
+    publisher_says = fdopen(ends[0], "r");
+    return expect(child > 0 && publisher_says, "fork or fdopen: %s", strerror(errno));
+}
+
+static bool expect_words(const char *words) {
+    char line[512] = "";
+    const bool said = fgets(line, sizeof line, publisher_says);
+    line[strcspn(line, "\n")] = '\0';
+    return expect(said && strstr(line, words), "the publisher says \"%s\", not \"%s\"", line,
+                  words);
+}
+
+/* The proof of a page that is sound can fail where two processors take turns. */
+static bool use_published(void) {
+    enum { TRIES = 50 };
+    struct fc_info info = {0};
+    setenv("FASTCLOCK_SOURCE", "timekeep", 1);
+    for (int i = 0; i < TRIES && info.timekeep != FC_TIMEKEEP_HOST; i++) {
+        if (!expect(fc_select(FC_SOURCE_TIMEKEEP) == 0, "no source"))
+            return false;
+        info = get_info();
+    }
+    return expect(info.timekeep == FC_TIMEKEEP_HOST, "source %s, page %d",
+                  fc_source_name(info.source), info.timekeep);
+}
+
+/* The runner saves the machine's state when it reads the line, and goes back to it so many seconds
+ * later: to where this here waits for the publisher's words. The emulator's own clock goes back
+ * too, its processors' counter does not, and is ahead by that from then on. */
+static void disturb_restore(int turn) {
+    static const char *const seconds[] = {"0", "0.005", "0.05", "0.5"};
+    char line[64];
+    int error;
+    snprintf(line, sizeof line, "\n@fastclock {\"restore\": %s}\n",
+             seconds[turn % (int)(sizeof seconds / sizeof *seconds)]);
+    error = file_write("/dev/console", line);
+    if (expect(error == 0, "/dev/console: %s", strerror(-error)) &&
+        expect_words("out of service: the hypervisor says that the counter was disturbed"))
+        expect_words("is in service");
+    expect_served();
+}
+
+void check_timekeep_vmclock(void) {
+    struct fc_info info;
+    expect(clocksource_is("hpet"), "the clocksource is not hpet");
+    if (!load_driver() || !start_publisher() || !expect_words("is in service") || !use_published())
+        return;
+    followed_while("published", disturb_idle, 150, BENT_MAX_NS);
+    /* Until the next update readings are off by what the counter was moved, if that is not more
+     * than the page is valid for. */
+    followed_while("restored", disturb_restore, RESTORES, LOST_MAX_NS);
+    followed_while("afterwards", disturb_idle, 150, BENT_MAX_NS);
+    info = get_info();
+    expect(info.timekeep_outages == RESTORES, "%" PRIu64 " outages", info.timekeep_outages);
+    note("%" PRIu64 " outages", info.timekeep_outages);
     report->brackets = follow_good + follow_void;
     report->good = follow_good;
     report->voided = follow_void;

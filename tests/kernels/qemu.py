@@ -2,9 +2,14 @@
 """Guests: an initramfs of static programs, booted under QEMU without acceleration, whose results come
 as marked lines over the serial console."""
 
+import contextlib
 import json
+import os
+import socket
 import subprocess
+import tempfile
 import threading
+import time
 from pathlib import Path, PurePosixPath
 
 MARK = b"@fastclock "
@@ -29,6 +34,52 @@ MACHINES = {
 
 class GuestError(Exception):
     """A guest that did not do its work; the text says how far it came."""
+
+
+class Restorable:
+    """What a guest needs whose state is saved, and whose emulator goes back to it: a disk that takes
+    the state, and a way to tell the emulator to."""
+
+    def __init__(self, folder: str):
+        self.monitor = os.path.join(folder, "monitor")
+        disk = os.path.join(folder, "disk")
+        with open(disk, "wb") as file:
+            file.truncate(1 << 20)
+        self.environment = dict(os.environ, TMPDIR=folder)  # where the disk's changes go
+        self.arguments = [
+            "-drive",
+            f"if=none,format=raw,snapshot=on,file={disk}",
+            "-qmp",
+            f"unix:{self.monitor},server=on,wait=off",
+        ]
+
+    def restore(self, after_s: float):
+        """Saves the state, and goes back to it when the guest has gone on for a while."""
+        with socket.socket(socket.AF_UNIX) as end:
+            end.connect(self.monitor)
+            with end.makefile("rw") as line:
+                line.readline()  # the greeting
+                self._ask(line, "qmp_capabilities")
+                self._command(line, "savevm fastclock")
+                time.sleep(after_s)
+                self._command(line, "loadvm fastclock")
+
+    def _command(self, line, command: str):
+        said = self._ask(line, "human-monitor-command", {"command-line": command})
+        if said:
+            raise GuestError(f"{command}: {said.strip()}")
+
+    @staticmethod
+    def _ask(line, execute: str, arguments=None):
+        line.write(json.dumps({"execute": execute, "arguments": arguments or {}}) + "\n")
+        line.flush()
+        while text := line.readline():
+            answer = json.loads(text)
+            if "error" in answer:
+                raise GuestError(f"{execute}: {answer['error']['desc']}")
+            if "return" in answer:
+                return answer["return"]
+        raise GuestError(f"{execute}: the emulator has ended")
 
 
 def cpio_entry(name: str, mode: int, data: bytes, number: int, device=(0, 0)) -> bytes:
@@ -67,14 +118,29 @@ def boot(
     log: Path,
     timeout_s: float,
     on_line,
+    emulator=(),
+    device=None,
 ):
     """Boots and calls `on_line` with each result, a dict, as it comes. Returns when the guest has
     said that it is done. Raises GuestError if it never does, or says what is no JSON.
 
-    `parallel`: the guest's two processors run at once; else in turn."""
+    `parallel`: the guest's two processors run at once; else in turn. `emulator`: how the command
+    line begins, if not as usual. `device`: one more, in a guest that may say `restore`."""
+    with contextlib.ExitStack() as stack:
+        restorable = None
+        if device:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="fastclock-"))
+            restorable = Restorable(folder)
+        command = command_line(machine, kernel, initramfs, append, parallel, emulator)
+        if restorable:
+            command += ["-device", device, *restorable.arguments]
+        watch(command, restorable, log, timeout_s, on_line)
+
+
+def command_line(machine, kernel, initramfs, append, parallel, emulator):
     what = MACHINES[machine]
-    command = [
-        what["emulator"],
+    return [
+        *(emulator or [what["emulator"]]),
         *what["arguments"],
         "-accel",
         f"tcg,thread={'multi' if parallel else 'single'}",
@@ -93,6 +159,10 @@ def boot(
         "-append",
         f"console={what['console']} quiet loglevel=1 panic=-1 {what['append']} {append}",
     ]
+
+
+def watch(command, restorable, log: Path, timeout_s: float, on_line):
+    """Runs the emulator and hears what the guest says."""
     last = "nothing"
     done = False
     timed_out = threading.Event()
@@ -104,6 +174,7 @@ def boot(
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            env=restorable.environment if restorable else None,
         )
     except FileNotFoundError as error:
         raise GuestError(f"{command[0]} is not installed") from error
@@ -143,6 +214,9 @@ def boot(
                 if "wake" in result:
                     awake.clear()
                     threading.Thread(target=wake, args=(result["wake"],), daemon=True).start()
+                    continue
+                if "restore" in result and restorable:
+                    restorable.restore(result["restore"])
                     continue
                 awake.set()
                 if "done" in result:
