@@ -309,16 +309,11 @@ static void goes_on_without(const void *argument) {
 static atomic_bool stop_reading;
 static atomic_ullong readings;
 
-/* Every reading by the library's call between two by system call, and none below the one before. */
 static void *read_on(void *unused) {
     uint64_t previous = 0;
     (void)unused;
     while (!atomic_load(&stop_reading)) {
-        const uint64_t before = kernel_now_ns(FC_MONOTONIC);
-        const uint64_t ns = fc_monotonic_ns();
-        const uint64_t after = kernel_now_ns(FC_MONOTONIC);
-        CHECK(ns + NEAR_NS > before && ns < after + NEAR_NS,
-              "%" PRIu64 " is not near [%" PRIu64 ", %" PRIu64 "]", ns, before, after);
+        const uint64_t ns = read_near_kernel(FC_MONOTONIC);
         CHECK(ns >= previous, "went back by %" PRIu64 " ns", previous - ns);
         previous = ns;
         atomic_fetch_add(&readings, 1);
@@ -360,16 +355,13 @@ static void out_and_back(const void *argument) {
     command = start_command();
     command_says(&command, "is in service");
     page = wait_for_page(NULL);
-    setenv("FASTCLOCK_SOURCE", "timekeep", 1);
-    CHECK(fc_init() == 0, "no source serves");
-    fc_get_info(&info, sizeof info);
-    CHECK(info.timekeep == FC_TIMEKEEP_HOST, "page %d is used", info.timekeep);
+    choose_timekeep(FC_TIMEKEEP_HOST);
     MUST(-pthread_create(&reader, NULL, read_on, NULL));
     for (unsigned i = 1; i <= disruptions; i++) {
         disrupt(device);
         command_says(&command,
                      "out of service: the hypervisor says that the counter was disturbed");
-        turned_off += reason_while_out(&command) == FC_REASON_MODE_NONE;
+        turned_off += reason_while_out(&command) == FC_REASON_OUT_OF_SERVICE;
         command_says(&command, "is in service");
         do {
             wait_for_readings(10);
