@@ -24,7 +24,7 @@ static pid_t publishing_host(void) {
     pid_t pid;
     own_run("");
     pid = start_publisher(&p);
-    wait_for_page(NULL);
+    wait_for_page();
     return pid;
 }
 

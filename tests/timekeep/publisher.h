@@ -27,13 +27,8 @@ static inline void own_run(const char *size) {
     MUST(mount("tmpfs", "/run", "tmpfs", 0, size));
 }
 
-/* What a publisher does until it is killed: update `updates` times (0: for ever), then with the
- * failpoint armed. */
 struct publisher {
-    const char *directory;
-    uint64_t interval_ns;
-    uint64_t at; /* the store before which `signal` is raised, in the updates after it serves; 0:
-                    none */
+    uint64_t at; /* the store of an update, after SIGUSR1, before which `signal` is raised */
     int signal;
     int64_t off_ns; /* by which it believes the kernel's clocks to be ahead of where they are */
 };
@@ -46,6 +41,13 @@ static inline int32_t gettime_off(void *off_ns, int32_t clock, struct fc_reading
     return error;
 }
 
+static volatile sig_atomic_t publisher_signalled;
+
+static inline void on_publisher_signal(int number) {
+    (void)number;
+    publisher_signalled = 1;
+}
+
 static inline void publish_until_killed(const struct publisher *p) {
     int64_t off_ns = p->off_ns;
     const struct fc_timekeep_ports ports = {fc_timekeep_machine.counter, gettime_off, &off_ns};
@@ -53,16 +55,15 @@ static inline void publish_until_killed(const struct publisher *p) {
     struct fc_timekeep_host host;
     int error;
     const char *wrong =
-        fc_timekeep_host_open(&host, p->directory ? p->directory : FC_TIMEKEEP_DIRECTORY,
-                              p->interval_ns ? p->interval_ns : FAST_INTERVAL_NS, &error);
+        fc_timekeep_host_open(&host, FC_TIMEKEEP_DIRECTORY, FAST_INTERVAL_NS, &error);
     CHECK(!wrong, "%s: %s", wrong, strerror(error));
-    fc_timekeep_discipline_init(&d, p->interval_ns ? p->interval_ns : FAST_INTERVAL_NS);
+    fc_timekeep_discipline_init(&d, FAST_INTERVAL_NS);
     for (;;) {
         const uint64_t began = kernel_now_ns(FC_MONOTONIC);
         if (fc_timekeep_update(&d, host.page, &ports, false) == FC_TIMEKEEP_SERVES) {
             if (!fc_timekeep_host_show(&host))
                 FAIL("the page cannot be shown: %s", strerror(errno));
-            if (p->at && !failpoint.armed) {
+            if (publisher_signalled && !failpoint.armed) {
                 failpoint.passed = 0;
                 failpoint.at = p->at;
                 failpoint.signal = p->signal;
@@ -77,8 +78,11 @@ static inline void publish_until_killed(const struct publisher *p) {
 }
 
 static inline pid_t start_publisher(const struct publisher *p) {
+    const struct sigaction action = {.sa_handler = on_publisher_signal};
     const pid_t parent = getpid();
-    const pid_t pid = fork();
+    pid_t pid;
+    MUST(sigaction(SIGUSR1, &action, NULL));
+    pid = fork();
     MUST(pid);
     if (pid == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -90,12 +94,12 @@ static inline pid_t start_publisher(const struct publisher *p) {
 }
 
 /* Waits until a page is there and serves. */
-static inline const struct fc_timekeep *wait_for_page(const char *directory) {
+static inline const struct fc_timekeep *wait_for_page(void) {
     for (;;) { /* the claim's deadline ends it */
         struct fc_reading reading;
         int32_t reason, hands;
-        const struct fc_timekeep *page = fc_timekeep_map(
-            directory ? directory : FC_TIMEKEEP_DIRECTORY, FC_TIMEKEEP_NAME, &reason);
+        const struct fc_timekeep *page =
+            fc_timekeep_map(FC_TIMEKEEP_DIRECTORY, FC_TIMEKEEP_NAME, &reason);
         if (page &&
             fc_timekeep_page_read(page, FC_MONOTONIC, true, &reading, &hands) == FC_REASON_NONE)
             return page;
