@@ -67,11 +67,15 @@ static uint64_t counter_and_value(uint32_t *value) {
  */
 
 static int subtract(const struct fc_timekeep *page, uint32_t cpu, uint64_t *cycles) {
+    uint64_t skew;
     /* The page is another process's, so that its own number is not taken for granted. */
     if (FC_UNLIKELY_(cpu >= fc_load32_((const unsigned char *)&page->cpus) ||
                      cpu >= FC_TIMEKEEP_CPUS))
         return 0;
-    *cycles -= fc_load64_((const unsigned char *)&page->skew[cpu]);
+    skew = fc_load64_((const unsigned char *)&page->skew[cpu]);
+    if (FC_UNLIKELY_((int64_t)skew == FC_TIMEKEEP_SKEW_UNKNOWN))
+        return 0;
+    *cycles -= skew;
     return 1;
 }
 
@@ -168,6 +172,19 @@ bool fc_skew_count(const struct fc_timekeep *page, uint64_t *cycles) {
     (void)page;
     (void)cycles;
     return false;
+}
+
+#endif
+
+#ifdef FC_MODE_COUNTER_
+
+uint64_t fc_skew_uncorrected(void) {
+#if defined(FC_SKEW_INJECTED) && defined(FC_HAVE_PROCESSOR_REGISTER)
+    uint32_t value;
+    if (fc_rdtscp_works())
+        return counter_and_value(&value);
+#endif
+    return fc_counter_ordered_();
 }
 
 #endif

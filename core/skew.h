@@ -12,8 +12,8 @@
  * back that it has interrupted there.
  *
  * `page` is a struct fc_timekeep. Each returns 1 and the corrected count, ordered behind all
- * earlier instructions; or 0 if the way does not exist here, if the processor's number is not in
- * the table, or if the thread was moved at every one of a bounded number of tries. As fc_try_fine_
+ * earlier instructions; or 0 if the way does not exist here, if the processor's skew is not in the
+ * table, or if the thread was moved at every one of a bounded number of tries. As fc_try_fine_
  * of inline.h takes them. The caller guards the table by the sequence of a block. Signal-safe, no
  * lock, no system call but for finding out once whether an instruction works.
  */
@@ -31,6 +31,9 @@ int fc_skew_kernel_restart(const void *page, uint64_t *cycles);
 
 /* The count by the first of the ways that can be relied on here: RDTSCP, else kernel restart. */
 bool fc_skew_count(const struct fc_timekeep *page, uint64_t *cycles);
+
+/* The counter of the processor that this thread happens to be on, ordered, with its skew. */
+uint64_t fc_skew_uncorrected(void);
 
 #ifdef FC_SKEW_INJECTED
 /* For tests: what the counter of each processor is ahead, by the number that comes with it. And

@@ -116,6 +116,8 @@ struct fc_timekeep_ports {
     void *context;
 };
 
+/* The machine's own. Its context is NULL, or the page that the counts are for, whose skews are then
+ * taken off. */
 extern const struct fc_timekeep_ports fc_timekeep_machine;
 
 /* One clock as a straight line: at count `last` it is sec seconds and base / 2^shift nanoseconds,

@@ -63,8 +63,7 @@ static const double rate_noise = 0.2e-6;
 static const double hz_min = 500000, hz_max = 100e9, ns_per_s = 1e9;
 
 static uint64_t machine_counter(void *context) {
-    (void)context;
-    return fc_counter_ordered_();
+    return context ? fc_timekeep_page_count(context) : fc_counter_ordered_();
 }
 
 static int32_t machine_gettime(void *context, int32_t clock, struct fc_reading *out) {

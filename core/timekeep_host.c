@@ -10,11 +10,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "skew.h"
+
 /* Readers trust nothing that anybody but root could have written. The lock is a file of its own,
  * which nobody else can open: a lock on a file that others may read can be taken, and kept, by
  * them. */
 #define LOCK_NAME FC_TIMEKEEP_NAME ".lock"
 #define NEW_NAME FC_TIMEKEEP_NAME ".new"
+
+enum { WATCH_NS = 1000000000 }; /* between two looks at a processor */
 
 static bool only_root_can_write(const struct stat *status) {
     return status->st_uid == 0 && (status->st_mode & (S_IWGRP | S_IWOTH)) == 0;
@@ -97,8 +101,6 @@ static bool take_over(struct fc_timekeep_host *host, uint64_t interval_ns) {
         return false;
     }
     fc_timekeep_page_stop(page);
-    if (page->cpus) /* who measured them is gone, and this publisher does not */
-        fc_timekeep_page_skew(page, NULL, 0);
     fc_timekeep_page_note(&page->interval_ns, interval_ns);
     host->page = page;
     host->taken_over = host->shown = true;
@@ -136,6 +138,8 @@ const char *fc_timekeep_host_open(struct fc_timekeep_host *host, const char *dir
                                   uint64_t interval_ns, int *error) {
     const char *wrong;
     memset(host, 0, sizeof *host);
+    host->ports = fc_timekeep_machine;
+    fc_timekeep_discipline_init(&host->discipline, interval_ns);
     host->directory = host->lock = -1;
     *error = 0;
     if (geteuid() != 0)
@@ -150,7 +154,67 @@ const char *fc_timekeep_host_open(struct fc_timekeep_host *host, const char *dir
         return wrong;
     }
     fc_timekeep_page_note32(&host->page->publisher, (uint32_t)getpid());
+    host->ports.context = host->page;
+    fc_timekeep_vmclock_open(&host->vmclock, FC_TIMEKEEP_VMCLOCK);
     return NULL;
+}
+
+/* Before the page gets into service. Returns why it cannot, or NULL. */
+static const char *measure_processors(struct fc_timekeep_host *host) {
+    uint64_t count;
+    fc_timekeep_processors_measure(&host->processors);
+    fc_timekeep_processors_write(&host->processors, host->page);
+    host->measured = true;
+    return host->page->cpus && !fc_skew_count(host->page, &count)
+               ? "the counters of the processors differ, and here a count does not tell which "
+                 "processor's it is"
+               : NULL;
+}
+
+static const char *watch_processors(struct fc_timekeep_host *host) {
+    const uint64_t now_ns = host->page->heartbeat_ns;
+    if (now_ns - host->watched_ns < WATCH_NS)
+        return NULL;
+    host->watched_ns = now_ns;
+    return fc_timekeep_processors_watch(&host->processors);
+}
+
+static const char *heed_hypervisor(struct fc_timekeep_host *host) {
+    return fc_timekeep_vmclock_disrupted(&host->vmclock)
+               ? "the hypervisor says that the counter was disturbed"
+               : NULL;
+}
+
+/* Out of service, until all is measured and proved anew. */
+static void leave_service(struct fc_timekeep_host *host, const char *why) {
+    fc_timekeep_outage(&host->discipline, host->page, &host->ports, why);
+    host->measured = false;
+}
+
+enum fc_timekeep_end fc_timekeep_host_update(struct fc_timekeep_host *host) {
+    struct fc_timekeep_discipline *d = &host->discipline;
+    enum fc_timekeep_end end;
+    const char *why = heed_hypervisor(host);
+    if (d->proved) {
+        host->measured = false;
+        if (!why)
+            why = watch_processors(host);
+    }
+    if (why)
+        leave_service(host, why);
+    if (!d->proved && !host->measured) {
+        why = measure_processors(host);
+        if (why) {
+            d->outage = why;
+            return FC_TIMEKEEP_FAILS;
+        }
+    }
+    end = fc_timekeep_update(d, host->page, &host->ports, false);
+    why = heed_hypervisor(host); /* it can have been in the middle of the update */
+    if (!why || end == FC_TIMEKEEP_FAILS)
+        return end;
+    leave_service(host, why);
+    return FC_TIMEKEEP_PROVES;
 }
 
 bool fc_timekeep_host_show(struct fc_timekeep_host *host) {

@@ -7,14 +7,28 @@
 #define FASTCLOCK_CORE_TIMEKEEP_HOST_H
 
 #include "timekeep.h"
+#include "timekeep_processors.h"
 
 #pragma GCC visibility push(hidden)
+
+/* The device by which a hypervisor tells that the counter was disturbed, as by a migration. */
+struct fc_timekeep_vmclock {
+    const volatile unsigned char *device; /* NULL: there is none, or it is not readable */
+    uint64_t marker;
+    bool known; /* the marker has been read */
+};
 
 struct fc_timekeep_host {
     struct fc_timekeep *page;
     int directory, lock; /* descriptors */
     bool taken_over;     /* the page was there, and its readers go on with it */
     bool shown;          /* it bears its name */
+    bool measured;       /* the processors, since the page was last in service */
+    uint64_t watched_ns; /* FC_BOOTTIME when one of them was last looked at */
+    struct fc_timekeep_ports ports;
+    struct fc_timekeep_discipline discipline;
+    struct fc_timekeep_vmclock vmclock;
+    struct fc_timekeep_processors processors;
 };
 
 /* Opens the page in `directory` for publishing: takes over the one that is there, or makes a new
@@ -22,6 +36,11 @@ struct fc_timekeep_host {
  * Returns NULL, or a constant sentence that says what is wrong and *error, an errno value or 0. */
 const char *fc_timekeep_host_open(struct fc_timekeep_host *host, const char *directory,
                                   uint64_t interval_ns, int *error);
+
+/* Updates the page once: asks the hypervisor, looks at a processor every second, and at all of them
+ * before the page gets into service, and lets the discipline sample and publish. As
+ * fc_timekeep_update; where it fails, host->discipline.outage says why. */
+enum fc_timekeep_end fc_timekeep_host_update(struct fc_timekeep_host *host);
 
 /* Gives a new page its name; does nothing for one that has it. False with errno. */
 bool fc_timekeep_host_show(struct fc_timekeep_host *host);
@@ -31,13 +50,6 @@ void fc_timekeep_host_close(struct fc_timekeep_host *host);
 
 /* Maps the page of `directory` for the switch alone; NULL with *why and *error, as above. */
 struct fc_timekeep *fc_timekeep_host_switch(const char *directory, const char **why, int *error);
-
-/* The device by which a hypervisor tells that the counter was disturbed, as by a migration. */
-struct fc_timekeep_vmclock {
-    const volatile unsigned char *device; /* NULL: there is none, or it is not readable */
-    uint64_t marker;
-    bool known; /* the marker has been read */
-};
 
 #define FC_TIMEKEEP_VMCLOCK "/dev/vmclock0"
 

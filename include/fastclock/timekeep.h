@@ -40,6 +40,9 @@ enum {
 /* "fcTimekp", read as a number by the machine itself: another byte order is another magic. */
 #define FC_TIMEKEEP_MAGIC 0x666354696d656b70ull
 
+/* In the table of skews: this processor's is not known, so that the page is not read on it. */
+#define FC_TIMEKEEP_SKEW_UNKNOWN INT64_MIN
+
 /* Modes of a block. */
 enum {
     FC_TIMEKEEP_MODE_OFF = 0,     /* not to be read with the counter; its coarse bases hold */

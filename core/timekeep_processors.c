@@ -1,0 +1,314 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * How far the counters of the processors differ, measured.
+ *
+ * Threads on two processors pass a turn back and forth, and each notes its counter whenever it has
+ * the turn. A count that was noted later, as the turn shows, is later in time also if it is another
+ * counter's, so that each pass bounds the difference of the two from one side:
+ *
+ *     answer - after  <=  skew  <=  answer - before
+ *
+ * where the answer was noted on the one processor, between `before` and `after` on the reference.
+ * What the bounds of many rounds have in common holds the skew, and is as wide as the quickest
+ * passes both ways. If 0 is in it, no program that hands readings from one processor to the other
+ * can have seen one arrive before it was taken: these counters agree, as far as anybody can tell.
+ * Else the middle is taken; half a pass is what it can be wrong by.
+ *
+ * The common part gets smaller with every look. When there is none left a counter has moved, or
+ * runs at another rate: everything has to be measured anew, and the page is out of service
+ * meanwhile.
+ */
+#define _GNU_SOURCE
+#include "timekeep_processors.h"
+
+#include <fastclock.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "skew.h"
+#include "timekeep.h"
+
+enum {
+    ROUNDS_MEASURE = 1000,
+    ROUNDS_WATCH = 100,
+    ROUNDS_MIN = 10,
+    TRIES = 3,
+    MEASURE_NS = 20000000, /* for all rounds, on a machine whose processors are busy */
+    WATCH_NS = 2000000,
+    SPINS = 1000 /* between two looks at the time */
+};
+
+static const char *online_path = "/sys/devices/system/cpu/online";
+
+/* ---- Two processors ---------------------------------------------------------------------------
+ */
+
+/* A turn and the count that was noted when it was passed, on cache lines of their own. */
+struct pass {
+    _Alignas(128) _Atomic uint64_t count;
+    atomic_uint turn;
+};
+
+struct exchange {
+    struct pass there, back;
+    atomic_bool over; /* one of the two has given up */
+    uint32_t processor, rounds;
+    uint64_t deadline_ns;
+    bool stayed;
+};
+
+static uint64_t now_ns(void) {
+    struct fc_reading reading;
+    return fc_sys_gettime(FC_MONOTONIC, &reading) < 0 ? UINT64_MAX : fc_reading_count(reading);
+}
+
+static bool move_to(uint32_t processor) {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET(processor, &set);
+    return sched_setaffinity(0, sizeof set, &set) == 0;
+}
+
+static bool is_on(uint32_t processor) {
+    return sched_getcpu() == (int)processor;
+}
+
+/* False if the other one has given up, or if this one does. */
+static bool wait_for(struct exchange *x, struct pass *pass, unsigned turn) {
+    for (int spins = 0;; spins++) {
+        /* Acquire: the counter is read after the other one's was. */
+        if (atomic_load_explicit(&pass->turn, memory_order_acquire) == turn)
+            return true;
+        if (spins < SPINS)
+            continue;
+        spins = 0;
+        if (atomic_load_explicit(&x->over, memory_order_relaxed))
+            return false;
+        if (now_ns() > x->deadline_ns) {
+            atomic_store_explicit(&x->over, true, memory_order_relaxed);
+            return false;
+        }
+        sched_yield();
+    }
+}
+
+/* The count is stored before the turn, so that it was read before the other one sees the turn. */
+static uint64_t note_and_pass(struct pass *pass, unsigned turn) {
+    const uint64_t count = fc_skew_uncorrected();
+    atomic_store_explicit(&pass->count, count, memory_order_relaxed);
+    atomic_store_explicit(&pass->turn, turn, memory_order_release);
+    return count;
+}
+
+static void *answer(void *argument) {
+    struct exchange *x = argument;
+    if (!move_to(x->processor)) {
+        atomic_store(&x->over, true);
+        return NULL;
+    }
+    for (uint32_t i = 1; i <= x->rounds && wait_for(x, &x->there, i); i++)
+        note_and_pass(&x->back, i);
+    x->stayed = is_on(x->processor);
+    return NULL;
+}
+
+/* Bounds for how far the counter of x->processor is ahead of the one of `reference`. False if there
+ * were too few rounds in the time, or if one of the threads was moved. */
+static bool exchange(struct exchange *x, uint32_t reference, int64_t *low, int64_t *high) {
+    sigset_t all, former;
+    pthread_t other;
+    uint32_t rounds = 0;
+    bool made;
+    *low = INT64_MIN;
+    *high = INT64_MAX;
+    if (!move_to(reference))
+        return false;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &former);
+    made = pthread_create(&other, NULL, answer, x) == 0;
+    pthread_sigmask(SIG_SETMASK, &former, NULL);
+    if (!made)
+        return false;
+    for (uint32_t i = 1; i <= x->rounds; i++) {
+        const uint64_t before = note_and_pass(&x->there, i);
+        uint64_t count, after;
+        if (!wait_for(x, &x->back, i))
+            break;
+        after = fc_skew_uncorrected();
+        count = atomic_load_explicit(&x->back.count, memory_order_relaxed);
+        if ((int64_t)(count - after) > *low)
+            *low = (int64_t)(count - after);
+        if ((int64_t)(count - before) < *high)
+            *high = (int64_t)(count - before);
+        rounds++;
+    }
+    atomic_store_explicit(&x->over, true, memory_order_relaxed);
+    pthread_join(other, NULL);
+    return rounds >= ROUNDS_MIN && x->stayed && is_on(reference);
+}
+
+static bool compare(const struct fc_timekeep_processors *p, uint32_t processor, uint32_t rounds,
+                    uint64_t patience_ns, int64_t *low, int64_t *high) {
+    struct exchange x;
+    memset(&x, 0, sizeof x);
+    x.processor = processor;
+    x.rounds = rounds;
+    x.deadline_ns = now_ns() + patience_ns;
+    return exchange(&x, p->reference, low, high);
+}
+
+/* ---- All of them ------------------------------------------------------------------------------
+ */
+
+/* The numbers in a list such as 0-3,5,8-11. False if it cannot be read. *beyond: whether there are
+ * larger ones than are known here. */
+static bool read_online(bool *online, bool *beyond) {
+    FILE *file = fopen(online_path, "re");
+    unsigned first, last;
+    bool found = false;
+    int read;
+    if (!file)
+        return false;
+    while (fscanf(file, "%u", &first) == 1) {
+        last = first;
+        read = fgetc(file);
+        if (read == '-' && fscanf(file, "%u", &last) == 1)
+            read = fgetc(file);
+        for (unsigned i = first; i <= last && i < FC_TIMEKEEP_PROCESSORS; i++)
+            found = online[i] = true;
+        *beyond = last >= FC_TIMEKEEP_PROCESSORS;
+        if (read != ',')
+            break;
+    }
+    fclose(file);
+    return found;
+}
+
+/* Where the kernel does not show which processors there are: those that this thread may use. */
+static void find_online(bool *online, bool *beyond) {
+    cpu_set_t set;
+    memset(online, 0, FC_TIMEKEEP_PROCESSORS * sizeof *online);
+    *beyond = false;
+    if (read_online(online, beyond) || sched_getaffinity(0, sizeof set, &set) < 0)
+        return;
+    for (uint32_t i = 0; i < FC_TIMEKEEP_PROCESSORS; i++)
+        online[i] = CPU_ISSET(i, &set) != 0;
+}
+
+/* Back to where this thread was allowed before, but to such processors alone whose counter is
+ * known: the publisher takes the skews off its own counts. */
+static void go_back(const struct fc_timekeep_processors *p, const cpu_set_t *former) {
+    cpu_set_t set = *former;
+    for (uint32_t i = 0; i < FC_TIMEKEEP_PROCESSORS; i++)
+        if (!p->of[i].online || !p->of[i].measured)
+            CPU_CLR(i, &set);
+    if (CPU_COUNT(&set) == 0)
+        CPU_SET(p->reference, &set);
+    sched_setaffinity(0, sizeof set, &set);
+}
+
+static bool agrees(const struct fc_timekeep_processor *one) {
+    return one->measured && one->low <= 0 && one->high >= 0;
+}
+
+static void measure(const struct fc_timekeep_processors *p, uint32_t processor,
+                    struct fc_timekeep_processor *one) {
+    one->measured = processor == p->reference;
+    for (int tries = 0; tries < TRIES && !one->measured; tries++)
+        one->measured = compare(p, processor, ROUNDS_MEASURE, MEASURE_NS, &one->low, &one->high);
+}
+
+void fc_timekeep_processors_measure(struct fc_timekeep_processors *p) {
+    const int here = sched_getcpu();
+    bool online[FC_TIMEKEEP_PROCESSORS];
+    cpu_set_t former;
+    memset(p, 0, sizeof *p);
+    find_online(online, &p->differ);
+    if (sched_getaffinity(0, sizeof former, &former) < 0)
+        CPU_ZERO(&former);
+    p->reference = here < 0 ? 0 : (uint32_t)here;
+    for (uint32_t i = 0; i < FC_TIMEKEEP_PROCESSORS; i++) {
+        struct fc_timekeep_processor *one = &p->of[i];
+        one->online = online[i];
+        if (!one->online)
+            continue;
+        measure(p, i, one);
+        if (agrees(one))
+            continue;
+        p->differ = true;
+        one->skew =
+            one->measured ? one->low + (one->high - one->low) / 2 : FC_TIMEKEEP_SKEW_UNKNOWN;
+    }
+    go_back(p, &former);
+}
+
+/* A processor that was not there before. */
+static const char *receive(struct fc_timekeep_processors *p, uint32_t processor) {
+    struct fc_timekeep_processor *one = &p->of[processor];
+    if (p->differ)
+        return "a processor has come whose counter has to be measured";
+    measure(p, processor, one);
+    return agrees(one) ? NULL : "a processor has come whose counter differs, or cannot be measured";
+}
+
+static const char *look_at(struct fc_timekeep_processors *p, uint32_t processor) {
+    struct fc_timekeep_processor *one = &p->of[processor];
+    int64_t low, high;
+    if (!compare(p, processor, ROUNDS_WATCH, WATCH_NS, &low, &high))
+        return NULL; /* no time for it now */
+    if (!one->measured)
+        return "a processor can be measured now";
+    one->low = low > one->low ? low : one->low;
+    one->high = high < one->high ? high : one->high;
+    if (one->low > one->high)
+        return "the counters of two processors went apart";
+    if (one->low > one->skew || one->high < one->skew)
+        return "the counter of a processor has turned out to be further ahead or behind";
+    return NULL;
+}
+
+const char *fc_timekeep_processors_watch(struct fc_timekeep_processors *p) {
+    const char *why = NULL;
+    bool online[FC_TIMEKEEP_PROCESSORS], beyond;
+    cpu_set_t former;
+    uint32_t steps = 0;
+    find_online(online, &beyond);
+    if (sched_getaffinity(0, sizeof former, &former) < 0)
+        CPU_ZERO(&former);
+    if (beyond && !p->differ)
+        why = "a processor has come whose number is too large";
+    for (uint32_t i = 0; i < FC_TIMEKEEP_PROCESSORS && !why; i++) {
+        struct fc_timekeep_processor *one = &p->of[i];
+        if (one->online && !online[i]) {
+            one->measured = false;
+            if (i == p->reference)
+                why = "the processor that the others are compared with was switched off";
+        } else if (!one->online && online[i]) {
+            why = receive(p, i);
+        }
+        one->online = online[i];
+    }
+    do
+        p->turn = (p->turn + 1) % FC_TIMEKEEP_PROCESSORS;
+    while (++steps < FC_TIMEKEEP_PROCESSORS && (p->turn == p->reference || !p->of[p->turn].online));
+    if (!why && p->turn != p->reference && p->of[p->turn].online)
+        why = look_at(p, p->turn);
+    go_back(p, &former);
+    return why;
+}
+
+void fc_timekeep_processors_write(struct fc_timekeep_processors *p, struct fc_timekeep *page) {
+    int64_t skew[FC_TIMEKEEP_CPUS];
+    uint32_t cpus = 0;
+    for (uint32_t i = 0; i < FC_TIMEKEEP_CPUS && p->differ; i++) {
+        skew[i] = p->of[i].online ? p->of[i].skew : FC_TIMEKEEP_SKEW_UNKNOWN;
+        if (p->of[i].online)
+            cpus = i + 1;
+    }
+    if (cpus || page->cpus)
+        fc_timekeep_page_skew(page, skew, cpus);
+}

@@ -1,0 +1,355 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The publisher's measuring of counters that differ. The machine's own agree; the core that this is
+ * linked with adds to each count what the test says of the processor that it came from. Which
+ * processors there are is told by a file that the test puts in the place of the kernel's.
+ */
+#define _GNU_SOURCE
+#define FASTCLOCK_INLINE
+#include <fastclock.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "processor.h"
+#include "publisher.h"
+#include "skew.h"
+
+#ifdef FC_HAVE_PROCESSOR_REGISTER
+
+static struct fc_timekeep_processors processors;
+static struct fc_timekeep page;
+static int cpus[2];
+
+static void need_two(void) {
+    cpu_set_t set;
+    int count = 0;
+    MUST(sched_getaffinity(0, sizeof set, &set));
+    for (int i = 0; i < FC_TIMEKEEP_CPUS && count < 2; i++)
+        if (CPU_ISSET((size_t)i, &set))
+            cpus[count++] = i;
+    if (count < 2)
+        CANNOT("one processor alone");
+    if (!fc_rdtscp_works())
+        CANNOT("no RDTSCP, which the counter is made a skewed one with");
+}
+
+static void run_on(int cpu) {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET((size_t)cpu, &set);
+    MUST(sched_setaffinity(0, sizeof set, &set));
+}
+
+static void run_on_both(void) {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET((size_t)cpus[0], &set);
+    CPU_SET((size_t)cpus[1], &set);
+    MUST(sched_setaffinity(0, sizeof set, &set));
+}
+
+/* Puts a file in the place of the kernel's list of processors; later calls change what it says. */
+static void say_online(const char *list) {
+    static int file = -1;
+    if (file < 0) {
+        own_run("");
+        file = open("/run/online", O_RDWR | O_CREAT | O_TRUNC, 0644);
+        MUST(file);
+        MUST(mount("/run/online", "/sys/devices/system/cpu/online", NULL, MS_BIND, NULL));
+    }
+    MUST(ftruncate(file, 0));
+    CHECK(pwrite(file, list, strlen(list), 0) == (ssize_t)strlen(list));
+}
+
+static char *list_of(const char *format, int a, int b) {
+    static char text[64];
+    snprintf(text, sizeof text, format, a, b);
+    return text;
+}
+
+/* ---- Measuring --------------------------------------------------------------------------------
+ */
+
+static void agree(const void *argument) {
+    (void)argument;
+    need_two();
+    fc_timekeep_page_create(&page, FC_TIMEKEEP_INTERVAL_NS);
+    fc_timekeep_processors_measure(&processors);
+    for (int i = 0; i < 2; i++)
+        CHECK(processors.of[cpus[i]].online && processors.of[cpus[i]].measured,
+              "processor %d was not measured", cpus[i]);
+    CHECK(!processors.differ);
+    fc_timekeep_processors_write(&processors, &page);
+    CHECK(page.cpus == 0, "a table of %u", page.cpus);
+    for (int i = 0; i < 100; i++) {
+        const char *why = fc_timekeep_processors_watch(&processors);
+        CHECK(!why, "look %d: %s", i, why);
+    }
+}
+
+static void found(const void *argument) {
+    const int64_t skew = *(const int64_t *)argument;
+    int64_t from_reference;
+    const struct fc_timekeep_processor *other;
+    need_two();
+    fc_timekeep_page_create(&page, FC_TIMEKEEP_INTERVAL_NS);
+    fc_skew_injected[cpus[1]] = skew;
+    fc_timekeep_processors_measure(&processors);
+    CHECK(processors.differ);
+    from_reference = processors.reference == (uint32_t)cpus[1] ? -skew : skew;
+    other = &processors.of[processors.reference == (uint32_t)cpus[1] ? cpus[0] : cpus[1]];
+    CHECK(other->low <= from_reference && other->high >= from_reference,
+          "%" PRId64 " is not in [%" PRId64 ", %" PRId64 "]", from_reference, other->low,
+          other->high);
+    fc_timekeep_processors_write(&processors, &page);
+    CHECK(page.cpus > (uint32_t)cpus[1] && page.skew[processors.reference] == 0);
+    CHECK(page.skew[other - processors.of] >= other->low &&
+              page.skew[other - processors.of] <= other->high,
+          "the table has %" PRId64, page.skew[other - processors.of]);
+    for (int i = 0; i < 20; i++) {
+        fc_timekeep_processors_watch(&processors);
+        CHECK(other->low <= from_reference && other->high >= from_reference,
+              "after look %d %" PRId64 " is not in [%" PRId64 ", %" PRId64 "]", i, from_reference,
+              other->low, other->high);
+    }
+}
+
+static void moved(const void *argument) {
+    const int64_t by = *(const int64_t *)argument;
+    const char *why = NULL;
+    need_two();
+    fc_timekeep_processors_measure(&processors);
+    CHECK(!processors.differ);
+    fc_skew_injected[cpus[1]] = by;
+    for (int looks = 0; !why; looks++) {
+        CHECK(looks < 1000, "it is not noticed");
+        why = fc_timekeep_processors_watch(&processors);
+    }
+}
+
+/* ---- Which processors there are ---------------------------------------------------------------
+ */
+
+static void unmeasured(const void *argument) {
+    uint64_t count;
+    (void)argument;
+    need_two();
+    say_online(list_of("%d-%d,500\n", cpus[0], cpus[1])); /* no such processor can be run on */
+    fc_timekeep_page_create(&page, FC_TIMEKEEP_INTERVAL_NS);
+    fc_timekeep_processors_measure(&processors);
+    CHECK(processors.of[500].online && !processors.of[500].measured && processors.differ);
+    fc_timekeep_processors_write(&processors, &page);
+    CHECK(page.cpus == 501 && page.skew[500] == FC_TIMEKEEP_SKEW_UNKNOWN, "%u skews", page.cpus);
+    for (int i = 0; i < 2; i++) {
+        run_on(cpus[i]);
+        CHECK(fc_skew_rdtscp(&page, &count), "processor %d has no count", cpus[i]);
+        page.skew[cpus[i]] = FC_TIMEKEEP_SKEW_UNKNOWN;
+        CHECK(!fc_skew_rdtscp(&page, &count), "processor %d has a count without a skew", cpus[i]);
+        CHECK(!fc_skew_count(&page, &count));
+        page.skew[cpus[i]] = 0;
+    }
+}
+
+static void too_many(const void *argument) {
+    (void)argument;
+    need_two();
+    say_online(list_of("%d,%d,1024\n", cpus[0], cpus[1]));
+    fc_timekeep_processors_measure(&processors);
+    CHECK(processors.differ, "a processor whose number is too large is trusted");
+}
+
+static void on_and_off(const void *argument) {
+    const char *why;
+    (void)argument;
+    need_two();
+    run_on(cpus[0]); /* the reference */
+    say_online(list_of("%d\n", cpus[0], 0));
+    fc_timekeep_processors_measure(&processors);
+    CHECK(!processors.differ && !processors.of[cpus[1]].online);
+    run_on_both();
+    /* One whose counter agrees. */
+    say_online(list_of("%d,%d\n", cpus[0], cpus[1]));
+    why = fc_timekeep_processors_watch(&processors);
+    CHECK(!why, "%s", why);
+    CHECK(processors.of[cpus[1]].online && processors.of[cpus[1]].measured);
+    say_online(list_of("%d\n", cpus[0], 0));
+    why = fc_timekeep_processors_watch(&processors);
+    CHECK(!why && !processors.of[cpus[1]].measured, "%s", why ? why : "what was known stays");
+    /* One whose counter does not. */
+    fc_skew_injected[cpus[1]] = (int64_t)1 << 40;
+    say_online(list_of("%d,%d\n", cpus[0], cpus[1]));
+    CHECK(fc_timekeep_processors_watch(&processors), "its counter is trusted");
+    /* And the reference goes. */
+    fc_timekeep_processors_measure(&processors);
+    say_online(list_of("%d\n", (uint32_t)cpus[0] == processors.reference ? cpus[1] : cpus[0], 0));
+    CHECK(fc_timekeep_processors_watch(&processors), "the reference is not missed");
+}
+
+static void stays_where_allowed(const void *argument) {
+    cpu_set_t set;
+    (void)argument;
+    need_two();
+    run_on(cpus[1]);
+    fc_timekeep_processors_measure(&processors);
+    for (int i = 0; i < 10; i++)
+        fc_timekeep_processors_watch(&processors);
+    MUST(sched_getaffinity(0, sizeof set, &set));
+    CHECK(CPU_COUNT(&set) == 1 && CPU_ISSET((size_t)cpus[1], &set), "the thread runs elsewhere");
+}
+
+/* ---- A host whose counters differ -------------------------------------------------------------
+ */
+
+static struct fc_timekeep_host host;
+static atomic_bool over;
+
+static void *keep_publishing(void *unused) {
+    (void)unused;
+    while (!atomic_load(&over)) {
+        const struct timespec pause = {0, FAST_INTERVAL_NS * 3 / 4};
+        CHECK(fc_timekeep_host_update(&host) != FC_TIMEKEEP_FAILS, "%s", host.discipline.outage);
+        nanosleep(&pause, NULL);
+    }
+    return NULL;
+}
+
+static pthread_t publish_host(void) {
+    pthread_t publisher;
+    int error;
+    const char *wrong;
+    own_run("");
+    wrong = fc_timekeep_host_open(&host, FC_TIMEKEEP_DIRECTORY, FAST_INTERVAL_NS, &error);
+    CHECK(!wrong, "%s: %s", wrong, strerror(error));
+    MUST(-pthread_create(&publisher, NULL, keep_publishing, NULL));
+    return publisher;
+}
+
+static void stop_host(pthread_t publisher) {
+    atomic_store(&over, true);
+    pthread_join(publisher, NULL);
+    fc_timekeep_host_close(&host);
+}
+
+/* Reads the page on each processor in turn, until it has answered so often, near the kernel. */
+static void near_on_both(uint64_t answers) {
+    uint64_t answered[2] = {0, 0};
+    for (unsigned turn = 0; answered[0] < answers || answered[1] < answers; turn++) {
+        run_on(cpus[turn % 2]);
+        for (int i = 0; i < 100; i++) {
+            struct fc_reading reading;
+            int32_t hands;
+            const uint64_t before = kernel_now_ns(FC_MONOTONIC);
+            const bool had = fc_timekeep_page_read(host.page, FC_MONOTONIC, true, &reading,
+                                                   &hands) == FC_REASON_NONE;
+            const uint64_t after = kernel_now_ns(FC_MONOTONIC);
+            if (!had)
+                continue;
+            answered[turn % 2]++;
+            CHECK(fc_reading_count(reading) + NEAR_NS > before &&
+                      fc_reading_count(reading) < after + NEAR_NS,
+                  "processor %d: %" PRId64 " ns before, %" PRId64 " ns after", cpus[turn % 2],
+                  (int64_t)(fc_reading_count(reading) - before),
+                  (int64_t)(after - fc_reading_count(reading)));
+        }
+    }
+}
+
+static void served(const void *argument) {
+    const uint64_t answers = check_rounds(2000);
+    pthread_t publisher;
+    (void)argument;
+    need_two();
+    fc_skew_injected[cpus[1]] = (int64_t)1 << 33; /* seconds */
+    publisher = publish_host();
+    near_on_both(answers);
+    CHECK(host.page->hands[host.page->current % FC_TIMEKEEP_HANDS].fine.mode ==
+          FC_TIMEKEEP_MODE_SKEWED);
+    stop_host(publisher);
+}
+
+static void served_after_a_move(const void *argument) {
+    const int64_t by = *(const int64_t *)argument;
+    const uint64_t answers = check_rounds(500);
+    pthread_t publisher;
+    need_two();
+    publisher = publish_host();
+    near_on_both(answers);
+    CHECK(host.page->cpus == 0, "a table of %u", host.page->cpus);
+    fc_skew_injected[cpus[1]] = by;
+    while (__atomic_load_n(&host.page->cpus, __ATOMIC_ACQUIRE) == 0)
+        sched_yield();
+    CHECK(host.page->outages >= 1, "the table was changed under the readers");
+    near_on_both(answers);
+    /* And back: a table that is not needed any more. */
+    fc_skew_injected[cpus[1]] = 0;
+    while (__atomic_load_n(&host.page->cpus, __ATOMIC_ACQUIRE) != 0)
+        sched_yield();
+    near_on_both(answers);
+    stop_host(publisher);
+}
+
+static void taken_over(const void *argument) {
+    int error;
+    (void)argument;
+    need_two();
+    own_run("");
+    for (int i = 0; i < 2; i++) {
+        const char *wrong =
+            fc_timekeep_host_open(&host, FC_TIMEKEEP_DIRECTORY, FC_TIMEKEEP_INTERVAL_NS, &error);
+        CHECK(!wrong, "%s: %s", wrong, strerror(error));
+        CHECK(host.taken_over == (i == 1));
+        CHECK(fc_timekeep_host_update(&host) == FC_TIMEKEEP_PROVES);
+        CHECK(host.page->cpus == 0, "%u skews", host.page->cpus);
+        fc_timekeep_page_skew(host.page, fc_skew_injected, FC_TIMEKEEP_CPUS);
+        CHECK(fc_timekeep_host_show(&host));
+        fc_timekeep_host_close(&host);
+    }
+}
+
+int main(int argc, char **argv) {
+    static const int64_t skews[] = {(int64_t)1 << 40, -((int64_t)1 << 33), 1000000, -1000000};
+    static const int64_t moves[] = {(int64_t)1 << 33, -100000000};
+    char sentence[128];
+    check_begin(argc, argv);
+    check_that("counters that agree are found to agree, and stay so", agree, NULL);
+    for (size_t i = 0; i < sizeof skews / sizeof *skews; i++) {
+        snprintf(sentence, sizeof sentence,
+                 "a counter that is %" PRId64 " counts ahead is found to be, by bounds that hold",
+                 skews[i]);
+        check_that(sentence, found, &skews[i]);
+    }
+    for (size_t i = 0; i < sizeof moves / sizeof *moves; i++) {
+        snprintf(sentence, sizeof sentence, "a counter that moves by %" PRId64 " is noticed",
+                 moves[i]);
+        check_that(sentence, moved, &moves[i]);
+    }
+    check_that("a processor that cannot be measured has no place in the table", unmeasured, NULL);
+    check_that("a processor whose number is too large is not trusted", too_many, NULL);
+    check_that("processors that are switched on and off are noticed", on_and_off, NULL);
+    check_that("measuring leaves the thread where it was allowed to be", stays_where_allowed, NULL);
+    check_that("a host whose counters differ is served on every processor", served, NULL);
+    for (size_t i = 0; i < sizeof moves / sizeof *moves; i++) {
+        snprintf(sentence, sizeof sentence,
+                 "a counter that moves by %" PRId64 " is corrected from then on, and back",
+                 moves[i]);
+        check_that(sentence, served_after_a_move, &moves[i]);
+    }
+    check_that("a publisher that takes over a page measures its table anew", taken_over, NULL);
+    return check_end();
+}
+
+#else
+
+static void no_register(const void *argument) {
+    (void)argument;
+    CANNOT("no counter here tells its processor");
+}
+
+int main(int argc, char **argv) {
+    check_begin(argc, argv);
+    check_that("the counters of processors that differ are measured", no_register, NULL);
+    return check_end();
+}
+
+#endif
