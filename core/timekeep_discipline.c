@@ -396,7 +396,7 @@ static enum verdict follow(struct fc_timekeep_discipline *d, struct fc_timekeep_
     if (rate > 0)
         line->rate = rate;
     /* What nobody was told any more is no error. */
-    told = d->begun && (double)(int64_t)(sample->count - line->last) <= d->valid_cycles;
+    told = d->begun && (int64_t)(sample->count - line->last) <= (int64_t)d->valid_cycles;
     line->error_ns = told ? ahead_of(d, line, sample->count, sample->ns) : 0;
     remember(line, sample);
     return FOLLOWED;

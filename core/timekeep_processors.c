@@ -27,6 +27,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "skew.h"
@@ -167,24 +168,21 @@ static bool compare(const struct fc_timekeep_processors *p, uint32_t processor, 
 /* The numbers in a list such as 0-3,5,8-11. False if it cannot be read. *beyond: whether there are
  * larger ones than are known here. */
 static bool read_online(bool *online, bool *beyond) {
+    char list[4096]; /* as much as the kernel shows */
     FILE *file = fopen(online_path, "re");
-    unsigned first, last;
+    const char *at = file ? fgets(list, sizeof list, file) : NULL;
     bool found = false;
-    int read;
-    if (!file)
-        return false;
-    while (fscanf(file, "%u", &first) == 1) {
-        last = first;
-        read = fgetc(file);
-        if (read == '-' && fscanf(file, "%u", &last) == 1)
-            read = fgetc(file);
-        for (unsigned i = first; i <= last && i < FC_TIMEKEEP_PROCESSORS; i++)
+    if (file)
+        fclose(file);
+    while (at && *at >= '0' && *at <= '9') {
+        char *end;
+        const unsigned long first = strtoul(at, &end, 10);
+        const unsigned long last = *end == '-' ? strtoul(end + 1, &end, 10) : first;
+        for (unsigned long i = first; i <= last && i < FC_TIMEKEEP_PROCESSORS; i++)
             found = online[i] = true;
         *beyond = last >= FC_TIMEKEEP_PROCESSORS;
-        if (read != ',')
-            break;
+        at = *end == ',' ? end + 1 : NULL;
     }
-    fclose(file);
     return found;
 }
 
