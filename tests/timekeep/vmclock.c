@@ -354,7 +354,7 @@ static void out_and_back(const void *argument) {
     device = make_device();
     command = start_command();
     command_says(&command, "is in service");
-    page = wait_for_page(NULL);
+    page = wait_for_page();
     choose_timekeep(FC_TIMEKEEP_HOST);
     MUST(-pthread_create(&reader, NULL, read_on, NULL));
     for (unsigned i = 1; i <= disruptions; i++) {
@@ -390,7 +390,7 @@ static void odd_for_long(const void *argument) {
         begin_update(device);
     command = start_command();
     command_says(&command, "is in service");
-    page = wait_for_page(NULL);
+    page = wait_for_page();
     if (!from_the_start)
         begin_update(device);
     device->disruption_marker++;
