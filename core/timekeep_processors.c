@@ -34,12 +34,11 @@
 #include "timekeep.h"
 
 enum {
-    ROUNDS_MEASURE = 1000,
-    ROUNDS_WATCH = 100,
-    ROUNDS_MIN = 10,
-    TRIES = 3,
-    MEASURE_NS = 20000000, /* for all rounds, on a machine whose processors are busy */
+    ROUNDS_MEASURE = 1000, /* all of them are wanted: some are quick on the busiest machine */
+    ROUNDS_WATCH = 100,    /* what comes of them in the time is taken */
+    MEASURE_S = 5,         /* until both threads have had a processor at the same time */
     WATCH_NS = 2000000,
+    TRIES = 2,
     SPINS = 1000 /* between two looks at the time */
 };
 
@@ -117,9 +116,9 @@ static void *answer(void *argument) {
     return NULL;
 }
 
-/* Bounds for how far the counter of x->processor is ahead of the one of `reference`. False if there
- * were too few rounds in the time, or if one of the threads was moved. */
-static bool exchange(struct exchange *x, uint32_t reference, int64_t *low, int64_t *high) {
+/* Bounds for how far the counter of x->processor is ahead of the one of `reference`. Returns how
+ * many rounds they come from; 0 if one of the threads was moved. */
+static uint32_t exchange(struct exchange *x, uint32_t reference, int64_t *low, int64_t *high) {
     sigset_t all, former;
     pthread_t other;
     uint32_t rounds = 0;
@@ -127,13 +126,13 @@ static bool exchange(struct exchange *x, uint32_t reference, int64_t *low, int64
     *low = INT64_MIN;
     *high = INT64_MAX;
     if (!move_to(reference))
-        return false;
+        return 0;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &former);
     made = pthread_create(&other, NULL, answer, x) == 0;
     pthread_sigmask(SIG_SETMASK, &former, NULL);
     if (!made)
-        return false;
+        return 0;
     for (uint32_t i = 1; i <= x->rounds; i++) {
         const uint64_t before = note_and_pass(&x->there, i);
         uint64_t count, after;
@@ -149,11 +148,11 @@ static bool exchange(struct exchange *x, uint32_t reference, int64_t *low, int64
     }
     atomic_store_explicit(&x->over, true, memory_order_relaxed);
     pthread_join(other, NULL);
-    return rounds >= ROUNDS_MIN && x->stayed && is_on(reference);
+    return x->stayed && is_on(reference) ? rounds : 0;
 }
 
-static bool compare(const struct fc_timekeep_processors *p, uint32_t processor, uint32_t rounds,
-                    uint64_t patience_ns, int64_t *low, int64_t *high) {
+static uint32_t compare(const struct fc_timekeep_processors *p, uint32_t processor, uint32_t rounds,
+                        uint64_t patience_ns, int64_t *low, int64_t *high) {
     struct exchange x;
     memset(&x, 0, sizeof x);
     x.processor = processor;
@@ -217,7 +216,8 @@ static void measure(const struct fc_timekeep_processors *p, uint32_t processor,
                     struct fc_timekeep_processor *one) {
     one->measured = processor == p->reference;
     for (int tries = 0; tries < TRIES && !one->measured; tries++)
-        one->measured = compare(p, processor, ROUNDS_MEASURE, MEASURE_NS, &one->low, &one->high);
+        one->measured = compare(p, processor, ROUNDS_MEASURE, MEASURE_S * UINT64_C(1000000000),
+                                &one->low, &one->high) == ROUNDS_MEASURE;
 }
 
 void fc_timekeep_processors_measure(struct fc_timekeep_processors *p) {
@@ -256,7 +256,7 @@ static const char *receive(struct fc_timekeep_processors *p, uint32_t processor)
 static const char *look_at(struct fc_timekeep_processors *p, uint32_t processor) {
     struct fc_timekeep_processor *one = &p->of[processor];
     int64_t low, high;
-    if (!compare(p, processor, ROUNDS_WATCH, WATCH_NS, &low, &high))
+    if (compare(p, processor, ROUNDS_WATCH, WATCH_NS, &low, &high) == 0)
         return NULL; /* no time for it now */
     if (!one->measured)
         return "a processor can be measured now";
