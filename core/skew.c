@@ -155,10 +155,9 @@ int fc_skew_kernel_restart(const void *page, uint64_t *cycles) {
 #endif
 
 bool fc_skew_count(const struct fc_timekeep *page, uint64_t *cycles) {
-    /* User restart is not among them: a thread that was moved away and back would be told a wrong
-     * time. */
-    const int had =
-        fc_rdtscp_works() ? fc_skew_rdtscp(page, cycles) : fc_skew_kernel_restart(page, cycles);
+    /* In the order of what they cost (bench/skew.c). User restart is not among them: a thread that
+     * was moved away and back would be told a wrong time. */
+    const int had = fc_skew_kernel_restart(page, cycles) || fc_skew_rdtscp(page, cycles);
 #ifdef FC_SKEW_INJECTED
     if (fc_skew_counted)
         fc_skew_counted();

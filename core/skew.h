@@ -29,7 +29,7 @@ int fc_skew_rdtscp(const void *page, uint64_t *cycles);
 int fc_skew_user_restart(const void *page, uint64_t *cycles);
 int fc_skew_kernel_restart(const void *page, uint64_t *cycles);
 
-/* The count by the first of the ways that can be relied on here: RDTSCP, else kernel restart. */
+/* The count by the first of the ways that can be relied on here: kernel restart, else RDTSCP. */
 bool fc_skew_count(const struct fc_timekeep *page, uint64_t *cycles);
 
 /* The counter of the processor that this thread happens to be on, ordered, with its skew. */
