@@ -182,18 +182,26 @@ static void sleep_until(uint64_t ns) {
     clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, NULL);
 }
 
+/* What has been said of the page. */
+struct told {
+    bool serves, ever;
+};
+
 /* Tells of changes as they come, so that a journal has them with their time. */
 static void tell(const struct cli_args *args, const struct wish *wish,
-                 const struct fc_timekeep_host *host, bool *served) {
+                 const struct fc_timekeep_host *host, struct told *told) {
     const bool serves = host->page->in_service != 0;
-    if (serves == *served)
+    const char *how = told->ever         ? "again"
+                      : host->taken_over ? "taken over from a former publisher"
+                                         : "newly made";
+    if (serves == told->serves)
         return;
-    *served = serves;
+    told->serves = serves;
+    told->ever = true;
     if (args->json)
         return;
     if (serves)
-        printf("%s/%s is in service, %s\n", wish->directory, FC_TIMEKEEP_NAME,
-               host->taken_over ? "taken over from a former publisher" : "newly made");
+        printf("%s/%s is in service, %s\n", wish->directory, FC_TIMEKEEP_NAME, how);
     else
         printf("out of service: %s\n", host->discipline.outage);
     fflush(stdout);
@@ -204,7 +212,7 @@ static int serve(const struct cli_args *args, const struct wish *wish,
     const uint64_t began_ns = now_ns(FC_MONOTONIC);
     const struct fc_timekeep_discipline *d = &host->discipline;
     uint64_t now = began_ns, next = began_ns, updates = 0;
-    bool served = false;
+    struct told told = {false, false};
     while (!told_to_stop && (!wish->seconds || now - began_ns < wish->seconds * 1000000000u)) {
         switch (fc_timekeep_host_update(host)) {
         case FC_TIMEKEEP_FAILS: cli_error(args, "%s", d->outage); return CLI_UNAVAILABLE;
@@ -217,7 +225,7 @@ static int serve(const struct cli_args *args, const struct wish *wish,
         case FC_TIMEKEEP_PROVES: break;
         }
         updates++;
-        tell(args, wish, host, &served);
+        tell(args, wish, host, &told);
         /* On a grid, so that a late update does not make the next one late too. */
         next += d->next_ns;
         now = now_ns(FC_MONOTONIC);
