@@ -155,16 +155,18 @@ const char *fc_timekeep_host_open(struct fc_timekeep_host *host, const char *dir
     }
     fc_timekeep_page_note32(&host->page->publisher, (uint32_t)getpid());
     host->ports.context = host->page;
+    host->table_due = host->processors.stale = true;
     fc_timekeep_vmclock_open(&host->vmclock, FC_TIMEKEEP_VMCLOCK);
     return NULL;
 }
 
 /* Before the page gets into service. Returns why it cannot, or NULL. */
-static const char *measure_processors(struct fc_timekeep_host *host) {
+static const char *write_table(struct fc_timekeep_host *host) {
     uint64_t count;
-    fc_timekeep_processors_measure(&host->processors);
+    if (host->processors.stale)
+        fc_timekeep_processors_measure(&host->processors);
     fc_timekeep_processors_write(&host->processors, host->page);
-    host->measured = true;
+    host->table_due = false;
     return host->page->cpus && !fc_skew_count(host->page, &count)
                ? "the counters of the processors differ, and here a count does not tell which "
                  "processor's it is"
@@ -185,35 +187,38 @@ static const char *heed_hypervisor(struct fc_timekeep_host *host) {
                : NULL;
 }
 
-/* Out of service, until all is measured and proved anew. */
-static void leave_service(struct fc_timekeep_host *host, const char *why) {
+/* disturbed: so that every processor has to be measured anew. */
+static void leave_service(struct fc_timekeep_host *host, const char *why, bool disturbed) {
     fc_timekeep_outage(&host->discipline, host->page, &host->ports, why);
-    host->measured = false;
+    host->table_due = true;
+    if (disturbed)
+        host->processors.stale = true;
 }
 
 enum fc_timekeep_end fc_timekeep_host_update(struct fc_timekeep_host *host) {
     struct fc_timekeep_discipline *d = &host->discipline;
     enum fc_timekeep_end end;
     const char *why = heed_hypervisor(host);
-    if (d->proved) {
-        host->measured = false;
-        if (!why)
-            why = watch_processors(host);
-    }
+    bool trusted;
     if (why)
-        leave_service(host, why);
-    if (!d->proved && !host->measured) {
-        why = measure_processors(host);
+        leave_service(host, why, true);
+    else if (d->proved && (why = watch_processors(host)))
+        leave_service(host, why, false);
+    if (host->table_due) {
+        why = write_table(host);
         if (why) {
             d->outage = why;
             return FC_TIMEKEEP_FAILS;
         }
     }
+    trusted = d->proved;
     end = fc_timekeep_update(d, host->page, &host->ports, false);
+    if (trusted && !d->proved) /* what the samples showed can be a counter that was disturbed */
+        host->table_due = host->processors.stale = true;
     why = heed_hypervisor(host); /* it can have been in the middle of the update */
     if (!why || end == FC_TIMEKEEP_FAILS)
         return end;
-    leave_service(host, why);
+    leave_service(host, why, true);
     return FC_TIMEKEEP_PROVES;
 }
 

@@ -23,7 +23,7 @@ struct fc_timekeep_host {
     int directory, lock; /* descriptors */
     bool taken_over;     /* the page was there, and its readers go on with it */
     bool shown;          /* it bears its name */
-    bool measured;       /* the processors, since the page was last in service */
+    bool table_due;      /* the table of skews has to be written before the page can serve */
     uint64_t watched_ns; /* FC_BOOTTIME when one of them was last looked at */
     struct fc_timekeep_ports ports;
     struct fc_timekeep_discipline discipline;

@@ -29,17 +29,18 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "skew.h"
 #include "timekeep.h"
 
 enum {
-    ROUNDS_MEASURE = 1000, /* all of them are wanted: some are quick on the busiest machine */
-    ROUNDS_WATCH = 100,    /* what comes of them in the time is taken */
-    MEASURE_S = 5,         /* until both threads have had a processor at the same time */
+    ROUNDS_MEASURE = 1000, /* some of them are quick on the busiest machine */
+    ROUNDS_WATCH = 100,
+    MEASURE_NS = 2000000000, /* until both threads have had a processor at the same time */
     WATCH_NS = 2000000,
-    TRIES = 2,
-    SPINS = 1000 /* between two looks at the time */
+    SPINS = 10000, /* before one of them sleeps, so that it keeps nobody from running */
+    NAP_NS = 50000
 };
 
 static const char *online_path = "/sys/devices/system/cpu/online";
@@ -79,20 +80,21 @@ static bool is_on(uint32_t processor) {
 
 /* False if the other one has given up, or if this one does. */
 static bool wait_for(struct exchange *x, struct pass *pass, unsigned turn) {
+    static const struct timespec nap = {0, NAP_NS};
     for (int spins = 0;; spins++) {
         /* Acquire: the counter is read after the other one's was. */
         if (atomic_load_explicit(&pass->turn, memory_order_acquire) == turn)
             return true;
         if (spins < SPINS)
             continue;
-        spins = 0;
         if (atomic_load_explicit(&x->over, memory_order_relaxed))
             return false;
         if (now_ns() > x->deadline_ns) {
             atomic_store_explicit(&x->over, true, memory_order_relaxed);
             return false;
         }
-        sched_yield();
+        nanosleep(&nap, NULL);
+        spins = 0;
     }
 }
 
@@ -208,16 +210,27 @@ static void go_back(const struct fc_timekeep_processors *p, const cpu_set_t *for
     sched_setaffinity(0, sizeof set, &set);
 }
 
-static bool agrees(const struct fc_timekeep_processor *one) {
-    return one->measured && one->low <= 0 && one->high >= 0;
+/* What the table is to say of a processor: nothing new while what it says fits the bounds. */
+static int64_t skew_of(const struct fc_timekeep_processor *one) {
+    if (!one->measured)
+        return FC_TIMEKEEP_SKEW_UNKNOWN;
+    if (one->low <= 0 && one->high >= 0)
+        return 0;
+    if (one->low <= one->skew && one->skew <= one->high)
+        return one->skew;
+    return one->low + (one->high - one->low) / 2;
 }
 
-static void measure(const struct fc_timekeep_processors *p, uint32_t processor,
-                    struct fc_timekeep_processor *one) {
-    one->measured = processor == p->reference;
-    for (int tries = 0; tries < TRIES && !one->measured; tries++)
-        one->measured = compare(p, processor, ROUNDS_MEASURE, MEASURE_S * UINT64_C(1000000000),
-                                &one->low, &one->high) == ROUNDS_MEASURE;
+static void settle(struct fc_timekeep_processors *p) {
+    p->differ = p->beyond;
+    for (uint32_t i = 0; i < FC_TIMEKEEP_PROCESSORS; i++) {
+        struct fc_timekeep_processor *one = &p->of[i];
+        if (!one->online)
+            continue;
+        one->skew = skew_of(one);
+        if (one->skew != 0)
+            p->differ = true;
+    }
 }
 
 void fc_timekeep_processors_measure(struct fc_timekeep_processors *p) {
@@ -225,76 +238,80 @@ void fc_timekeep_processors_measure(struct fc_timekeep_processors *p) {
     bool online[FC_TIMEKEEP_PROCESSORS];
     cpu_set_t former;
     memset(p, 0, sizeof *p);
-    find_online(online, &p->differ);
+    find_online(online, &p->beyond);
     if (sched_getaffinity(0, sizeof former, &former) < 0)
         CPU_ZERO(&former);
     p->reference = here < 0 ? 0 : (uint32_t)here;
     for (uint32_t i = 0; i < FC_TIMEKEEP_PROCESSORS; i++) {
         struct fc_timekeep_processor *one = &p->of[i];
         one->online = online[i];
-        if (!one->online)
-            continue;
-        measure(p, i, one);
-        if (agrees(one))
-            continue;
-        p->differ = true;
-        one->skew =
-            one->measured ? one->low + (one->high - one->low) / 2 : FC_TIMEKEEP_SKEW_UNKNOWN;
+        one->measured = i == p->reference;
+        if (one->online && !one->measured)
+            one->measured =
+                compare(p, i, ROUNDS_MEASURE, MEASURE_NS, &one->low, &one->high) == ROUNDS_MEASURE;
     }
     go_back(p, &former);
-}
-
-/* A processor that was not there before. */
-static const char *receive(struct fc_timekeep_processors *p, uint32_t processor) {
-    struct fc_timekeep_processor *one = &p->of[processor];
-    if (p->differ)
-        return "a processor has come whose counter has to be measured";
-    measure(p, processor, one);
-    return agrees(one) ? NULL : "a processor has come whose counter differs, or cannot be measured";
+    settle(p);
 }
 
 static const char *look_at(struct fc_timekeep_processors *p, uint32_t processor) {
     struct fc_timekeep_processor *one = &p->of[processor];
+    const bool known = one->measured;
     int64_t low, high;
-    if (compare(p, processor, ROUNDS_WATCH, WATCH_NS, &low, &high) == 0)
-        return NULL; /* no time for it now */
-    if (!one->measured)
-        return "a processor can be measured now";
-    one->low = low > one->low ? low : one->low;
-    one->high = high < one->high ? high : one->high;
-    if (one->low > one->high)
+    if (compare(p, processor, ROUNDS_WATCH, WATCH_NS, &low, &high) == ROUNDS_WATCH) {
+        one->low = known && one->low > low ? one->low : low;
+        one->high = known && one->high < high ? one->high : high;
+        one->measured = true;
+    }
+    if (one->measured && one->low > one->high) {
+        p->stale = true;
         return "the counters of two processors went apart";
-    if (one->low > one->skew || one->high < one->skew)
-        return "the counter of a processor has turned out to be further ahead or behind";
-    return NULL;
+    }
+    if (skew_of(one) == one->skew)
+        return NULL;
+    return !one->measured ? "a processor has come whose counter cannot be measured"
+           : !known       ? "a processor's counter, which was not known, has been measured"
+                          : "a processor's counter has turned out to be further ahead or behind";
+}
+
+static const char *come_and_go(struct fc_timekeep_processors *p) {
+    bool online[FC_TIMEKEEP_PROCESSORS], beyond;
+    const char *why = NULL;
+    find_online(online, &beyond);
+    if (beyond && !p->beyond)
+        why = "a processor has come whose number is too large";
+    p->beyond = beyond;
+    if (!online[p->reference]) {
+        p->stale = true;
+        return "the processor that the others are compared with was switched off";
+    }
+    for (uint32_t i = 0; i < FC_TIMEKEEP_PROCESSORS && !why; i++) {
+        struct fc_timekeep_processor *one = &p->of[i];
+        const bool has_come = online[i] && !one->online;
+        one->online = online[i];
+        if (!one->online)
+            one->measured = false;
+        if (has_come) {
+            one->skew = p->differ ? FC_TIMEKEEP_SKEW_UNKNOWN : 0; /* what the page says */
+            why = look_at(p, i);
+        }
+    }
+    return why;
 }
 
 const char *fc_timekeep_processors_watch(struct fc_timekeep_processors *p) {
-    const char *why = NULL;
-    bool online[FC_TIMEKEEP_PROCESSORS], beyond;
     cpu_set_t former;
-    uint32_t steps = 0;
-    find_online(online, &beyond);
+    const char *why;
     if (sched_getaffinity(0, sizeof former, &former) < 0)
         CPU_ZERO(&former);
-    if (beyond && !p->differ)
-        why = "a processor has come whose number is too large";
-    for (uint32_t i = 0; i < FC_TIMEKEEP_PROCESSORS && !why; i++) {
-        struct fc_timekeep_processor *one = &p->of[i];
-        if (one->online && !online[i]) {
-            one->measured = false;
-            if (i == p->reference)
-                why = "the processor that the others are compared with was switched off";
-        } else if (!one->online && online[i]) {
-            why = receive(p, i);
-        }
-        one->online = online[i];
-    }
-    do
+    why = come_and_go(p);
+    for (uint32_t steps = 0; steps < FC_TIMEKEEP_PROCESSORS && !why; steps++) {
         p->turn = (p->turn + 1) % FC_TIMEKEEP_PROCESSORS;
-    while (++steps < FC_TIMEKEEP_PROCESSORS && (p->turn == p->reference || !p->of[p->turn].online));
-    if (!why && p->turn != p->reference && p->of[p->turn].online)
-        why = look_at(p, p->turn);
+        if (p->turn != p->reference && p->of[p->turn].online) {
+            why = look_at(p, p->turn);
+            break;
+        }
+    }
     go_back(p, &former);
     return why;
 }
@@ -302,6 +319,7 @@ const char *fc_timekeep_processors_watch(struct fc_timekeep_processors *p) {
 void fc_timekeep_processors_write(struct fc_timekeep_processors *p, struct fc_timekeep *page) {
     int64_t skew[FC_TIMEKEEP_CPUS];
     uint32_t cpus = 0;
+    settle(p);
     for (uint32_t i = 0; i < FC_TIMEKEEP_CPUS && p->differ; i++) {
         skew[i] = p->of[i].online ? p->of[i].skew : FC_TIMEKEEP_SKEW_UNKNOWN;
         if (p->of[i].online)

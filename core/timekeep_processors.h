@@ -27,6 +27,8 @@ struct fc_timekeep_processors {
     uint32_t reference; /* the processor that the others are compared with */
     uint32_t turn;      /* the one that was looked at last */
     bool differ;        /* some counter differs visibly, or could not be measured */
+    bool stale;         /* all have to be measured anew */
+    bool beyond;        /* there are processors whose numbers are too large */
     struct fc_timekeep_processor of[FC_TIMEKEEP_PROCESSORS];
 };
 
@@ -34,7 +36,7 @@ struct fc_timekeep_processors {
 void fc_timekeep_processors_measure(struct fc_timekeep_processors *processors);
 
 /* Looks at one processor more, in turn, and for such as were switched on or off. Returns NULL, or
- * why all have to be measured anew, a constant sentence: the page cannot go on with its table. */
+ * why the page cannot go on with its table, a constant sentence. */
 const char *fc_timekeep_processors_watch(struct fc_timekeep_processors *processors);
 
 /* Gives the page, which has to be out of service, the table that was measured: none if the counters
