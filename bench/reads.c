@@ -1,14 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What each way of reading the time costs from C, as JSON on standard output.
- *
- * Every row is a loop of a few hundred reads. A round runs each row once, in a new order each time,
- * so that whatever disturbs the machine meets all of them alike; the minimum and the median over
- * thousands of rounds are the result. The rounds are measured with the ordered counter, not with a
- * system call, whose own cost and jitter would be those of a dozen reads; what the two readings at
- * the ends of a round cost is measured by rounds without reads, and taken off. Each reading goes
- * into a register that the compiler believes is used, so that no read is dropped or moved out of
- * the loop; what the loop itself costs is the row `loop`.
+ * What each way of reading the time costs from C, as JSON on standard output; rounds.h says how it
+ * is measured. What the loop itself costs is the row `loop`.
  */
 #define _GNU_SOURCE
 #define FASTCLOCK_INLINE
@@ -23,6 +16,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "rounds.h"
+
 extern uint64_t bench_empty(void);
 
 /* ---- The rows ------------------------------------------------------------------------------- */
@@ -30,17 +25,6 @@ extern uint64_t bench_empty(void);
 typedef int gettime(clockid_t, struct timespec *);
 static gettime *vdso_gettime;
 static struct timespec ts;
-
-/* The compiler believes that the value is used, and that the variable may have changed. */
-#define USE(value) __asm__ volatile("" : : "r"(value))
-#define HIDE(variable) __asm__ volatile("" : "+r"(variable))
-
-#define ROW(name, before, read)                                                                    \
-    static void name(uint32_t reads) {                                                             \
-        before;                                                                                    \
-        for (uint32_t i = 0; i < reads; i++)                                                       \
-            USE(read);                                                                             \
-    }
 
 #ifdef FC_MODE_COUNTER_
 
@@ -76,14 +60,7 @@ ROW(row_libc_coarse, , clock_gettime(CLOCK_MONOTONIC_COARSE, &ts))
 ROW(row_inline_coarse, , fc_monotonic_coarse_ns())
 ROW(row_call_coarse, , (fc_monotonic_coarse_ns)())
 
-/* `baseline` is the row to which the ratio is taken: the least that could do the same. */
-static struct row {
-    const char *name;
-    const char *baseline;
-    void (*run)(uint32_t reads);
-    uint32_t reads;   /* in a round */
-    double *costs_ns; /* of a read, for each round */
-} rows[] = {
+static struct row rows[] = {
     {"loop", NULL, row_loop, 1000, NULL},
     {"empty call", NULL, row_call, 1000, NULL},
 #ifdef FC_MODE_COUNTER_
@@ -107,67 +84,7 @@ static struct row {
 };
 
 enum { ROWS = sizeof rows / sizeof *rows };
-
-/* ---- Measuring ------------------------------------------------------------------------------ */
-
-static uint32_t random_below(uint32_t limit) {
-    static uint64_t state = 0x9e3779b97f4a7c15u; /* xorshift; any seed but 0 */
-    state ^= state << 13;
-    state ^= state >> 7;
-    state ^= state << 17;
-    return (uint32_t)((state >> 32) % limit);
-}
-
-static int compare(const void *a, const void *b) {
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static void no_reads(uint32_t reads) {
-    USE(reads);
-}
-
-static uint64_t time_round(void (*run)(uint32_t), uint32_t reads) {
-    const uint32_t warm_reads = 8;
-    uint64_t start;
-    run(reads ? warm_reads : 0);
-    start = fc_ticks_ordered();
-    run(reads);
-    return fc_ticks_ordered() - start;
-}
-
-static void shuffle(uint32_t *order, uint32_t count) {
-    for (uint32_t i = count - 1; i > 0; i--) {
-        const uint32_t j = random_below(i + 1), kept = order[i];
-        order[i] = order[j];
-        order[j] = kept;
-    }
-}
-
-/* Fills in each row's costs, sorted; returns what a round without reads costs. */
-static double measure(uint32_t rounds, double ns_per_tick) {
-    uint32_t order[ROWS];
-    uint64_t empty_ticks = UINT64_MAX;
-    for (uint32_t i = 0; i < ROWS; i++)
-        order[i] = i;
-    for (uint32_t round = 0; round < rounds; round++) {
-        const uint64_t ticks = time_round(no_reads, 0);
-        if (ticks < empty_ticks)
-            empty_ticks = ticks;
-        shuffle(order, ROWS);
-        for (uint32_t i = 0; i < ROWS; i++) {
-            struct row *row = &rows[order[i]];
-            row->costs_ns[round] = (double)time_round(row->run, row->reads);
-        }
-    }
-    for (uint32_t i = 0; i < ROWS; i++) {
-        for (uint32_t round = 0; round < rounds; round++)
-            rows[i].costs_ns[round] =
-                (rows[i].costs_ns[round] - (double)empty_ticks) * ns_per_tick / rows[i].reads;
-        qsort(rows[i].costs_ns, rounds, sizeof(double), compare);
-    }
-    return (double)empty_ticks * ns_per_tick;
-}
+_Static_assert((int)ROWS <= (int)ROWS_MAX, "more rows than are measured");
 
 /* ---- Single reads --------------------------------------------------------------------------- */
 
@@ -288,25 +205,6 @@ static void print_info(void) {
     printf("}\n  },\n");
 }
 
-static void print_rows(uint32_t rounds, double empty_ns) {
-#ifdef __clang__
-    const char *compiler = "clang " __clang_version__;
-#else
-    const char *compiler = "gcc " __VERSION__;
-#endif
-    printf("  \"compiler\": \"%s\",\n  \"rounds\": %" PRIu32 ",\n  \"round_ns\": %.3f,\n"
-           "  \"rows\": [\n",
-           compiler, rounds, empty_ns);
-    for (uint32_t i = 0; i < ROWS; i++) {
-        const struct row *row = &rows[i];
-        printf("    {\"name\": \"%s\", \"baseline\": ", row->name);
-        printf(row->baseline ? "\"%s\"" : "null", row->baseline ? row->baseline : "");
-        printf(", \"min_ns\": %.4f, \"median_ns\": %.4f}%s\n", row->costs_ns[0],
-               row->costs_ns[rounds / 2], i + 1 < ROWS ? "," : "");
-    }
-    printf("  ]\n");
-}
-
 static bool find_vdso(void) {
     void *vdso = dlopen("linux-vdso.so.1", RTLD_NOW | RTLD_NOLOAD);
     void *symbol = vdso ? dlsym(vdso, "__vdso_clock_gettime") : NULL;
@@ -316,15 +214,6 @@ static bool find_vdso(void) {
     return symbol != NULL;
 }
 
-/* A whole number from 1 to `limit`, or 0 if it is none. */
-static uint64_t parse(const char *text, uint64_t limit) {
-    char *end;
-    unsigned long long value;
-    errno = 0;
-    value = strtoull(text, &end, 10);
-    return errno || *end || *text < '0' || *text > '9' || value > limit ? 0 : value;
-}
-
 static const char usage[] =
     "usage: reads [--rounds N] [--distances N]\n"
     "Measures what each way of reading the time costs; JSON on standard output.\n"
@@ -332,18 +221,17 @@ static const char usage[] =
     "  --distances N  also the distances of N successive reads, 1 to 1000000000\n";
 
 int main(int argc, char **argv) {
-    uint64_t rounds = 2000, distances = 0;
-    double empty_ns;
+    uint64_t rounds = ROUNDS, distances = 0;
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--help") == 0) {
             fputs(usage, stdout);
             return 0;
         }
         if (strcmp(argv[i], "--rounds") == 0 && i + 1 < argc &&
-            (rounds = parse(argv[++i], 1000000)) != 0)
+            (rounds = parse_whole(argv[++i], ROUNDS_MAX)) != 0)
             continue;
         if (strcmp(argv[i], "--distances") == 0 && i + 1 < argc &&
-            (distances = parse(argv[++i], 1000000000)) != 0)
+            (distances = parse_whole(argv[++i], 1000000000)) != 0)
             continue;
         fprintf(stderr, "reads: cannot take '%s'\n%s", argv[i], usage);
         return 2;
@@ -356,21 +244,14 @@ int main(int argc, char **argv) {
         fprintf(stderr, "reads: this process has no vDSO with a clock\n");
         return 1;
     }
-    for (uint32_t i = 0; i < ROWS; i++) {
-        rows[i].costs_ns = rounds ? calloc(rounds, sizeof(double)) : NULL;
-        if (!rows[i].costs_ns) {
-            fprintf(stderr, "reads: no memory for %" PRIu64 " rounds\n", rounds);
-            return 1;
-        }
-    }
-    empty_ns = measure((uint32_t)rounds, 1e9 / (double)fc_ticks_hz());
+    measure_rows(rows, ROWS, (uint32_t)rounds);
     printf("{\n");
     if (distances && !print_distances(distances)) {
         fprintf(stderr, "reads: no memory for a histogram\n");
         return 1;
     }
     print_info();
-    print_rows((uint32_t)rounds, empty_ns);
+    print_rows(rows, ROWS);
     printf("}\n");
     return fflush(stdout) == 0 ? 0 : 1;
 }
