@@ -3,21 +3,8 @@
  * Fuzzes the parser of /proc/self/maps. An input is a byte, which says into what pieces the text is
  * cut, and the text. However it is cut, the same is found; and what is found is in order.
  */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "../../core/maps.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-#define REQUIRE(condition)                                                                         \
-    do {                                                                                           \
-        if (!(condition)) {                                                                        \
-            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition);                        \
-            abort();                                                                               \
-        }                                                                                          \
-    } while (0)
+#include "input.h"
 
 static struct fc_maps feed(const uint8_t *text, size_t size, size_t piece) {
     struct fc_maps maps;

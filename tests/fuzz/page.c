@@ -9,14 +9,10 @@
 
 #define FASTCLOCK_INLINE
 #include <fastclock.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "../../core/kernel_page.h"
 #include "../../core/view.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+#include "input.h"
 
 enum {
     /* The first byte. */
@@ -32,37 +28,18 @@ enum {
     COUNTER_READS_MAX = 70000
 };
 
-#define REQUIRE(condition)                                                                         \
-    do {                                                                                           \
-        if (!(condition)) {                                                                        \
-            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition);                        \
-            abort();                                                                               \
-        }                                                                                          \
-    } while (0)
-
 static const int32_t clocks[] = {FC_REALTIME,         FC_MONOTONIC, FC_RAW, FC_REALTIME_COARSE,
                                  FC_MONOTONIC_COARSE, FC_BOOTTIME,  FC_TAI};
 enum { CLOCKS = sizeof clocks / sizeof *clocks };
 
-static const uint8_t *rest;
-static size_t left;
-
-/* Puts what is left of the input over a page that the process may read; the kernel's are there. */
-static void cover(unsigned char *page, size_t size) {
-    if (size > left)
-        size = left;
-    memcpy(page, rest, size);
-    rest += size;
-    left -= size;
-}
-
-static void cover_all(void) {
-    cover(world.vvar, BLOCKS_BYTES);
+/* Over pages that the process may read; the kernel's are there. */
+static void cover_all(struct input *input) {
+    take(input, world.vvar, BLOCKS_BYTES);
     if (world.namespaced)
-        cover(world.vvar + world.shape->namespace_at * (unsigned)PAGE, BLOCKS_BYTES);
+        take(input, world.vvar + world.shape->namespace_at * (unsigned)PAGE, BLOCKS_BYTES);
     for (int i = 0; i < 2; i++)
         if (world.used[i])
-            cover(world.vclock + i * PAGE, HYPERVISOR_BYTES);
+            take(input, world.vclock + i * PAGE, HYPERVISOR_BYTES);
 }
 
 static bool look(int32_t clock, struct fc_reading *out) {
@@ -97,27 +74,27 @@ static void read_all(struct fc_kernel_page *page, bool judged) {
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    struct input input = {data, size};
     struct fc_kernel_page page;
     const struct shape *shape;
     bool later, namespaced;
     uint32_t mult, shift;
     int32_t mode;
-    if (size < 1)
+    uint8_t flags;
+    if (take(&input, &flags, 1) == 0)
         return 0;
-    rest = data + 1;
-    left = size - 1;
-    shape = &shapes[(data[0] & SHAPE) % SHAPES];
-    later = data[0] & LATER;
+    shape = &shapes[(flags & SHAPE) % SHAPES];
+    later = flags & LATER;
     world_as_captured();
-    world_build(shape, data[0] >> MODE_SHIFT & 3, (data[0] & NAMESPACED) && shape->namespace_at);
+    world_build(shape, flags >> MODE_SHIFT & 3, (flags & NAMESPACED) && shape->namespace_at);
     memset(&page, 0, sizeof page);
     if (!later)
-        cover_all();
+        cover_all(&input);
     if (fc_kernel_page_open(&page, true) == FC_REASON_NONE) {
         fc_view_set(&page, NULL,
                     FC_SHOW_COARSE | (page.proved & FC_WAY_COUNTER ? FC_SHOW_FINE : 0));
         if (later)
-            cover_all();
+            cover_all(&input);
         read_all(&page, !later);
         fc_kernel_page_mode(&page, &mode, &namespaced);
         fc_kernel_page_scale(&page, &mult, &shift);

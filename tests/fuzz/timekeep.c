@@ -8,11 +8,8 @@
 #include "../../core/timekeep.h"
 
 #include <fastclock.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+#include "input.h"
 
 enum {
     /* The first byte. */
@@ -22,14 +19,6 @@ enum {
     CHANGE_BYTES = 6,
     CHANGES_MAX = 64
 };
-
-#define REQUIRE(condition)                                                                         \
-    do {                                                                                           \
-        if (!(condition)) {                                                                        \
-            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition);                        \
-            abort();                                                                               \
-        }                                                                                          \
-    } while (0)
 
 static const uint32_t clocks[] = {FC_REALTIME,         FC_MONOTONIC, FC_RAW, FC_REALTIME_COARSE,
                                   FC_MONOTONIC_COARSE, FC_BOOTTIME,  FC_TAI};
@@ -74,39 +63,34 @@ static void read_all(const struct fc_timekeep *page, bool ordered, bool plausibl
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    struct input input = {data, size};
     struct fc_timekeep *page;
     struct fc_info info;
-    bool ordered, plausible;
-    size_t filled;
-    if (size < 1)
+    bool ordered;
+    uint8_t flags, change[CHANGE_BYTES];
+    if (take(&input, &flags, 1) == 0)
         return 0;
     page = aligned_alloc(4096, sizeof *page); /* of its own, so that its end is watched */
     REQUIRE(page);
     memset(page, 0, sizeof *page);
-    filled = size - 1 < sizeof *page ? size - 1 : sizeof *page;
-    memcpy(page, data + 1, filled);
-    ordered = data[0] & ORDERED;
-    if (data[0] & REBASED) {
+    take(&input, page, sizeof *page);
+    ordered = flags & ORDERED;
+    if (flags & REBASED) {
         const uint64_t now = fc_counter_ordered_();
         for (int i = 0; i < FC_TIMEKEEP_HANDS; i++) {
             page->hands[i].fine.last += now;
             page->hands[i].raw.last += now;
         }
     }
-    data += 1 + filled;
-    size -= 1 + filled;
     for (size_t short_of = 0; short_of < sizeof *page; short_of += 4095)
         REQUIRE(!fc_timekeep_is_page(page, short_of));
     if (fc_timekeep_is_page(page, sizeof *page))
         REQUIRE(page->version == FC_TIMEKEEP_VERSION && page->cpus <= FC_TIMEKEEP_CPUS);
     /* Also of a page that was refused: it may have turned into this afterwards. */
-    plausible = is_plausible(page);
-    read_all(page, ordered, plausible);
-    for (int i = 0; i < CHANGES_MAX && size >= CHANGE_BYTES; i++) {
-        const size_t place = (size_t)(data[0] | data[1] << 8) * 4 % sizeof *page;
-        memcpy((unsigned char *)page + place, data + 2, 4);
-        data += CHANGE_BYTES;
-        size -= CHANGE_BYTES;
+    read_all(page, ordered, is_plausible(page));
+    for (int i = 0; i < CHANGES_MAX && take(&input, change, CHANGE_BYTES) == CHANGE_BYTES; i++) {
+        const size_t place = (size_t)(change[0] | change[1] << 8) * 4 % sizeof *page;
+        memcpy((unsigned char *)page + place, change + 2, 4);
         read_all(page, ordered, is_plausible(page));
     }
     memset(&info, 0, sizeof info);
