@@ -15,7 +15,7 @@ struct report {
     atomic_int failed, impossible;
     atomic_int kernels; /* what is off is off for the vDSO in the same brackets too */
     _Atomic uint64_t brackets, good, voided, outside, control_outside, back, control_back;
-    char note[1024]; /* what went wrong first, or what is worth knowing */
+    char note[2048]; /* what went wrong first, or what is worth knowing */
 };
 
 extern struct report *report;
