@@ -10,7 +10,10 @@
 #define FASTCLOCK_INLINE
 #include "../core/clocks.h"
 
+#include <fastclock/timekeep.h>
+
 #include "../../core/kernel_page.h"
+#include "../../core/view.h"
 
 static const char *const mode_names[] = {"no counter", "the counter", "kvm-clock", "Hyper-V"};
 
@@ -597,6 +600,40 @@ static void sequence_wraps(const void *argument) {
     CHECK(FIELD(uint32_t, FC_MONOTONIC, SEQUENCE) < 100000, "it did not wrap");
 }
 
+/* A read may be held up, for however long, between its two loads of the view: the pointer to a
+ * block, and the offset that it needs. So every block that was ever shown needs the offset of now;
+ * the coarse clocks have theirs. */
+static void show_in_turn(const struct place *p, bool timehands_first) {
+    static const struct fc_timekeep_hands hands;
+    const uint32_t needed[2] = {p->shape->extra, 8};
+    const bool alike = needed[0] == needed[1];
+    struct fc_kernel_page page;
+    memset(&page, 0, sizeof page);
+    build(p);
+    CHECK(fc_kernel_page_open(&page, true) == FC_REASON_NONE, "the page is refused");
+    for (int turn = 0; turn < 6; turn++) {
+        const bool first = turn % 2 == 0, timehands = first == timehands_first;
+        fc_view_set(&page, timehands ? &hands : NULL,
+                    FC_SHOW_COARSE | (timehands ? FC_SHOW_TIMEKEEP : FC_SHOW_FINE));
+        CHECK(((fc_load_sequence_(fc_view_v1.fine) & 1) == 0) == (first || alike),
+              "turn %d: it is %sshown", turn, first || alike ? "not " : "");
+        CHECK(fc_view_v1.extra == needed[timehands_first], "turn %d: the offset is %u", turn,
+              fc_view_v1.extra);
+        CHECK((fc_load_sequence_(fc_view_v1.coarse) & 1) == 0 &&
+                  fc_view_v1.coarse_extra == needed[0],
+              "turn %d: the coarse clocks are not shown, or by the offset %u", turn,
+              fc_view_v1.coarse_extra);
+    }
+}
+
+static void page_then_timehands(const void *argument) {
+    show_in_turn(argument, false);
+}
+
+static void timehands_then_page(const void *argument) {
+    show_in_turn(argument, true);
+}
+
 /* The clocksource goes just when the counter is read. */
 static void mode_goes(void) {
     world.mode = MODE_NONE;
@@ -954,6 +991,10 @@ int main(int argc, char **argv) {
     }
     in_each_shape("a mode that goes amid a look is seen", MODE_COUNTER,
                   mode_that_goes_amid_a_look_is_seen, false);
+    in_each_shape("timehands that are shown after it do not spoil a read that is held up",
+                  MODE_COUNTER, page_then_timehands, false);
+    in_each_shape("shown after timehands it does not spoil a read that is held up", MODE_COUNTER,
+                  timehands_then_page, false);
     in_each_shape("every mode is proved once, when it first appears", MODE_COUNTER,
                   every_mode_is_proved_once, false);
     for (uint32_t mode = MODE_COUNTER; mode <= MODE_HVCLOCK; mode++)
