@@ -33,9 +33,11 @@ struct publisher {
     int64_t off_ns; /* by which it believes the kernel's clocks to be ahead of where they are */
 };
 
-static inline int32_t gettime_off(void *off_ns, int32_t clock, struct fc_reading *out) {
-    const int32_t error = fc_timekeep_machine.gettime(NULL, clock, out);
-    const uint64_t ns = fc_reading_count(*out) + (uint64_t) * (int64_t *)off_ns;
+static int64_t publisher_off_ns;
+
+static inline int32_t gettime_off(void *context, int32_t clock, struct fc_reading *out) {
+    const int32_t error = fc_timekeep_machine.gettime(context, clock, out);
+    const uint64_t ns = fc_reading_count(*out) + (uint64_t)publisher_off_ns;
     out->sec = ns / 1000000000u;
     out->ns = ns % 1000000000u;
     return error;
@@ -49,14 +51,14 @@ static inline void on_publisher_signal(int number) {
 }
 
 static inline void publish_until_killed(const struct publisher *p) {
-    int64_t off_ns = p->off_ns;
-    const struct fc_timekeep_ports ports = {fc_timekeep_machine.counter, gettime_off, &off_ns};
+    const struct fc_timekeep_ports ports = {fc_timekeep_machine.counter, gettime_off, NULL};
+    static struct fc_timekeep_host host;
     struct fc_timekeep_discipline d;
-    struct fc_timekeep_host host;
     int error;
     const char *wrong =
         fc_timekeep_host_open(&host, FC_TIMEKEEP_DIRECTORY, FAST_INTERVAL_NS, &error);
     CHECK(!wrong, "%s: %s", wrong, strerror(error));
+    publisher_off_ns = p->off_ns;
     fc_timekeep_discipline_init(&d, FAST_INTERVAL_NS);
     for (;;) {
         const uint64_t began = kernel_now_ns(FC_MONOTONIC);
