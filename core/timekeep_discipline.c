@@ -446,7 +446,7 @@ static uint64_t clamp32(double x) {
 
 /* Turns the lines at their beginning, and publishes them. */
 static void publish(struct fc_timekeep_discipline *d, struct fc_timekeep *page, bool by_readers) {
-    const double valid_ns = vouched_ns(d, d->monotonic.last);
+    const double vouched = vouched_ns(d, d->monotonic.last), valid_ns = vouched > 0 ? vouched : 0;
     struct fc_timekeep_values v;
     plan(d);
     turn(d, &d->monotonic);
@@ -483,8 +483,9 @@ static void publish(struct fc_timekeep_discipline *d, struct fc_timekeep *page, 
 /* How a publication ended. */
 enum published {
     PUBLISHED,
-    TOO_LATE,         /* the timehands in force had ended before */
-    LATE_AND_ADVANCED /* it ended meanwhile, and the lines stand where no reader has been beyond */
+    TOO_LATE,          /* the timehands in force had ended before, or the sample is too old */
+    LATE_AND_ADVANCED, /* it ended meanwhile, and the lines stand where no reader has been beyond */
+    TOO_FAR_AHEAD      /* readers were told what the kernel has still far to go to */
 };
 
 /* Goes on from the timehands in force. */
@@ -524,10 +525,10 @@ static struct fc_reading beginning_of(const struct fc_timekeep_discipline *d,
 }
 
 /* Begins both lines anew. What readers may have been using has ended; its last times are the floor.
- * False if that is too far ahead of the kernel. */
-static bool publish_beginning(struct fc_timekeep_discipline *d, struct fc_timekeep *page,
-                              const struct fc_timekeep_ports *ports, bool by_readers,
-                              bool advanced) {
+ * Not where that is too far ahead of the kernel, nor by a sample that is too old by now. */
+static enum published publish_beginning(struct fc_timekeep_discipline *d, struct fc_timekeep *page,
+                                        const struct fc_timekeep_ports *ports, bool by_readers,
+                                        bool advanced) {
     struct fc_reading monotonic = beginning_of(d, &d->monotonic), raw = beginning_of(d, &d->raw);
     bool floored = advanced, raw_floored = advanced;
     uint64_t now = ports->counter(ports->context);
@@ -544,13 +545,16 @@ static bool publish_beginning(struct fc_timekeep_discipline *d, struct fc_timeke
         raw_floored = fc_timekeep_page_floor(page, FC_RAW, now, &raw);
     }
     now = ports->counter(ports->context);
+    d->begun = false;
+    if (vouched_ns(d, now) < FC_TIMEKEEP_SWITCH_NS)
+        return TOO_LATE;
     if (!begin(d, &d->monotonic, now, floored ? &monotonic : NULL) ||
         !begin(d, &d->raw, now, raw_floored ? &raw : NULL))
-        return false;
+        return TOO_FAR_AHEAD;
     d->begun = true;
     publish(d, page, by_readers);
     fc_timekeep_page_turn(page);
-    return true;
+    return PUBLISHED;
 }
 
 void fc_timekeep_outage(struct fc_timekeep_discipline *d, struct fc_timekeep *page,
@@ -670,15 +674,17 @@ enum fc_timekeep_end fc_timekeep_update(struct fc_timekeep_discipline *d, struct
         d->begun = false;
     d->enabled = enabled;
     published = d->begun ? publish_next(d, page, ports, by_readers) : TOO_LATE;
-    if (published != PUBLISHED && !found.fresh) {
-        /* How late the kernel's clock may be by now needs a sample of now. */
-        d->begun = false;
-        return FC_TIMEKEEP_PROVES;
-    }
-    if (published != PUBLISHED &&
-        !publish_beginning(d, page, ports, by_readers, published == LATE_AND_ADVANCED)) {
-        d->begun = false;
+    /* How late the kernel's clock may be by now needs a sample of now. */
+    if (published != PUBLISHED)
+        published = found.fresh ? publish_beginning(d, page, ports, by_readers,
+                                                    published == LATE_AND_ADVANCED)
+                                : TOO_LATE;
+    if (published == TOO_FAR_AHEAD && page->in_service) {
+        d->outage = "the kernel has to catch up with what readers were told";
         fc_timekeep_page_note32(&page->in_service, 0);
+    }
+    if (published != PUBLISHED) {
+        d->begun = false;
         return FC_TIMEKEEP_PROVES;
     }
     fc_timekeep_page_note32(&page->in_service, 1);

@@ -27,6 +27,9 @@ static struct {
     uint32_t calls;
     double stuck_count; /* a counter that stands still shows this */
     bool stuck, refuse;
+    uint32_t
+        hold_at; /* so many readings of the counter from now whoever reads it is held up; 0: no */
+    double hold_ns;
 } machine;
 
 static struct fc_timekeep page;
@@ -45,6 +48,8 @@ static void pass(double ns) {
 static uint64_t sim_counter(void *context) {
     (void)context;
     pass(8);
+    if (machine.hold_at && --machine.hold_at == 0)
+        pass(machine.hold_ns);
     if (machine.stuck)
         return (uint64_t)machine.stuck_count;
     return (uint64_t)(machine.counter_base + machine.true_ns * machine.hz / 1e9);
@@ -525,6 +530,30 @@ static void off_and_on(const void *argument) {
     }
 }
 
+/* A publisher that is late begins a new line, and is held up on the way to it, while the kernel
+ * slews its clock. */
+static void held_up(const void *argument) {
+    const double *hold_ns = argument;
+    for (uint32_t at = 1; at <= 60; at++) {
+        double ns = 0;
+        begin_with(2.6e9);
+        for (int i = 0; i < 20; i++, pass(FC_TIMEKEEP_INTERVAL_NS))
+            update();
+        pass(30e6);
+        machine.ppm = 500;
+        machine.hold_at = at;
+        machine.hold_ns = *hold_ns;
+        update();
+        machine.hold_at = 0;
+        for (int i = 0; i < 100; i++, pass(1e6))
+            CHECK(!told(FC_MONOTONIC, &ns) || fabs(ns - monotonic_ns()) <= 10e3,
+                  "held up at %u, %d ms later: %.1f ns from the kernel", at, i,
+                  ns - monotonic_ns());
+        settle();
+        CHECK(told(FC_MONOTONIC, &ns), "held up at %u: the page does not come back", at);
+    }
+}
+
 static void refused(const void *argument) {
     (void)argument;
     begin_with(2.6e9);
@@ -554,6 +583,7 @@ int main(int argc, char **argv) {
     static const struct bending bendings[] = {{70e6, 0},  {70e6, 20}, {10e6, 0}, {10e6, 3},
                                               {10e6, 20}, {3e6, 0},   {3e6, 20}};
     static const double steps[] = {3600e9, -3600e9, 1e6, -1e6, 2000};
+    static const double holds[] = {1e6, 8e6, 25e6, 42e6, 500e6, 5e9};
     static const double lost[] = {10e3, 300e3, 900e3, 6.4e6, 90e6};
     static const struct fault faults[] = {
         {"a counter that goes back takes the page out of service at once", counter_back},
@@ -592,6 +622,13 @@ int main(int argc, char **argv) {
     for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
         check_that(faults[i].name, outage, &faults[i]);
     check_that("after a publisher that was late nobody sees time go back", late, NULL);
+    for (size_t i = 0; i < sizeof holds / sizeof *holds; i++) {
+        snprintf(
+            sentence, sizeof sentence,
+            "a publisher that is held up for %.0f ms on the way to a new line tells nobody wrong",
+            holds[i] / 1e6);
+        check_that(sentence, held_up, &holds[i]);
+    }
     for (size_t i = 0; i < sizeof lost / sizeof *lost; i++) {
         snprintf(sentence, sizeof sentence,
                  "where the kernel loses %.0f us at a time nobody sees time go back",
