@@ -303,7 +303,7 @@ static int run(struct cli_args *args) {
 
 static const struct cli_option options[] = {
     {"directory", 'd', "DIRECTORY", "where the page is; readers look in " FC_TIMEKEEP_DIRECTORY},
-    {"interval", 'i', "MS", "milliseconds between two updates, 1 to 100; 10 if not given"},
+    {"interval", 'i', "MS", "milliseconds between two updates at most, 1 to 100; 10 if not given"},
     {"seconds", 's', "N", "stop after N seconds"},
     {"status", OPTION_STATUS, NULL, "say how the published page is, and end"},
     {"off", OPTION_OFF, NULL, "let every reader take the kernel's word from now on, and end"},
