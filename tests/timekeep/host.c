@@ -234,16 +234,16 @@ static void attached(const void *argument) {
     (void)argument;
     publishing_host();
     info = choose_timekeep(FC_TIMEKEEP_HOST);
-    CHECK(info.serving == FC_SOURCE_TIMEKEEP && info.timekeep_in_service == 1,
-          "served by %d, in service %d", info.serving, info.timekeep_in_service);
     CHECK(info.timekeep_interval_ns == FAST_INTERVAL_NS, "interval %" PRIu64,
           info.timekeep_interval_ns);
-    slow = info.slow_reads;
-    for (uint64_t i = 0; i < reads; i++)
-        fc_monotonic_ns();
-    fc_get_info(&info, sizeof info);
-    CHECK(info.slow_reads - slow < reads / 10, "%" PRIu64 " of %" PRIu64 " reads were slow",
-          info.slow_reads - slow, reads);
+    /* While the publisher is kept waiting the kernel answers; the claim's deadline ends it. */
+    do {
+        slow = info.slow_reads;
+        for (uint64_t i = 0; i < reads; i++)
+            fc_monotonic_ns();
+        fc_get_info(&info, sizeof info);
+    } while (info.slow_reads - slow >= reads / 10 || info.serving != FC_SOURCE_TIMEKEEP ||
+             info.timekeep_in_service != 1);
 }
 
 static void every_clock(const void *argument) {
