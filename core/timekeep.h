@@ -74,19 +74,29 @@ void fc_timekeep_page_write(struct fc_timekeep *page, const struct fc_timekeep_v
 /* Makes what was written last the current timehands. */
 void fc_timekeep_page_turn(struct fc_timekeep *page);
 
-/* Lets every timehands that readers may be using end at the count `end`, unless it ends earlier. */
+/* Turns to what was written last if a publisher that was killed or late did not: its place is not
+ * the next to be written, while somebody may have to know what it has told. */
+void fc_timekeep_page_keep(struct fc_timekeep *page);
+
+/* Lets every timehands that readers may be using end at the count `end`, unless it ends earlier. As
+ * long as it is not known whether they saw it in time, they are taken to have gone on. */
 void fc_timekeep_page_end(struct fc_timekeep *page, uint64_t end);
 
-/* Takes every timehands from the inlined reads, before a full barrier; the others find them valid
- * still. */
-void fc_timekeep_page_withdraw(struct fc_timekeep *page);
+/* Notes that no reader has gone beyond the count `end`. */
+void fc_timekeep_page_settle(struct fc_timekeep *page, uint64_t end);
+
+/* Takes every timehands from its readers, before a full barrier: whoever has a reading has taken
+ * the counter before. */
+void fc_timekeep_page_close(struct fc_timekeep *page);
 
 /* Turns the counter off or on for every attached reader, at once; the timehands stay. */
 void fc_timekeep_page_mode(struct fc_timekeep *page, uint32_t mode);
 
 /* Replaces the table of skews by `cpus` of them, at most FC_TIMEKEEP_CPUS; 0: none, the counters
- * agree. Timehands in force that were made with other skews have to be ended before. Readers that
- * are under way make their look anew. */
+ * agree. Turns the counter off. Timehands that were in force have to be ended before, and the
+ * skews' reference stays the same, since the counts until which they have told are compared with
+ * new ones.
+ */
 void fc_timekeep_page_skew(struct fc_timekeep *page, const int64_t *skew, uint32_t cpus);
 
 /* The switch, for the publisher; others store into `wanted`. Off takes effect at once; after on,

@@ -483,9 +483,9 @@ static void publish(struct fc_timekeep_discipline *d, struct fc_timekeep *page, 
 /* How a publication ended. */
 enum published {
     PUBLISHED,
-    TOO_LATE,          /* the timehands in force had ended before, or the sample is too old */
-    LATE_AND_ADVANCED, /* it ended meanwhile, and the lines stand where no reader has been beyond */
-    TOO_FAR_AHEAD      /* readers were told what the kernel has still far to go to */
+    TOO_LATE,     /* the timehands in force had ended before, or ended before readers could know, or
+                     the sample is too old */
+    TOO_FAR_AHEAD /* readers were told what the kernel has still far to go to */
 };
 
 /* Goes on from the timehands in force. */
@@ -494,56 +494,38 @@ static enum published publish_next(struct fc_timekeep_discipline *d, struct fc_t
     const uint64_t ahead = (uint64_t)(FC_TIMEKEEP_SWITCH_NS / d->monotonic.rate);
     const struct fc_timekeep_hands *hands = &page->hands[page->current % FC_TIMEKEEP_HANDS];
     const uint64_t now = ports->counter(ports->context), at = now + ahead;
-    uint64_t after;
     if (hands->fine.last != d->monotonic.last || (int64_t)(now - hands->fine.last) < 0 ||
         at - hands->fine.last >= hands->valid_cycles || vouched_ns(d, at) < FC_TIMEKEEP_SWITCH_NS)
         return TOO_LATE;
     fc_timekeep_page_end(page, at);
-    after = ports->counter(ports->context);
-    if ((int64_t)(after - at) >= 0) {
-        /* Held up in between, so that readers may have gone on until now. */
-        if (after - hands->fine.last > UINT32_MAX)
-            return TOO_LATE;
-        advance(d, &d->monotonic, after);
-        advance(d, &d->raw, after);
-        return LATE_AND_ADVANCED;
-    }
+    /* Held up in between, readers may have gone on until now. */
+    if ((int64_t)(ports->counter(ports->context) - at) >= 0)
+        return TOO_LATE;
+    fc_timekeep_page_settle(page, at);
     advance(d, &d->monotonic, at);
     advance(d, &d->raw, at);
     publish(d, page, by_readers);
     if ((int64_t)(ports->counter(ports->context) - at) >= 0)
-        return LATE_AND_ADVANCED;
+        return TOO_LATE;
     fc_timekeep_page_turn(page);
     return PUBLISHED;
 }
 
-/* The line's time at its beginning, rounded up. */
-static struct fc_reading beginning_of(const struct fc_timekeep_discipline *d,
-                                      const struct fc_timekeep_line *line) {
-    const struct fc_reading reading = {line->sec, (line->base >> d->shift) + 1};
-    return reading;
-}
-
-/* Begins both lines anew. What readers may have been using has ended; its last times are the floor.
- * Not where that is too far ahead of the kernel, nor by a sample that is too old by now. */
+/* Begins both lines anew, not before the last time that the page has told. Not where that is too
+ * far ahead of the kernel, nor by a sample that is too old by now. */
 static enum published publish_beginning(struct fc_timekeep_discipline *d, struct fc_timekeep *page,
-                                        const struct fc_timekeep_ports *ports, bool by_readers,
-                                        bool advanced) {
-    struct fc_reading monotonic = beginning_of(d, &d->monotonic), raw = beginning_of(d, &d->raw);
-    bool floored = advanced, raw_floored = advanced;
-    uint64_t now = ports->counter(ports->context);
-    fc_timekeep_page_end(page, now);
+                                        const struct fc_timekeep_ports *ports, bool by_readers) {
+    struct fc_reading monotonic, raw;
+    bool floored, raw_floored;
+    uint64_t now;
+    /* Closed before the counter is read: where this is held up, nobody goes on beyond the end. */
+    fc_timekeep_page_close(page);
     now = ports->counter(ports->context);
-    if (advanced && now - d->monotonic.last <= UINT32_MAX) {
-        /* A reader that was turned to the place of the new timehands long ago can have used it. */
-        advance(d, &d->monotonic, now);
-        advance(d, &d->raw, now);
-        monotonic = beginning_of(d, &d->monotonic);
-        raw = beginning_of(d, &d->raw);
-    } else {
-        floored = fc_timekeep_page_floor(page, FC_MONOTONIC, now, &monotonic);
-        raw_floored = fc_timekeep_page_floor(page, FC_RAW, now, &raw);
-    }
+    fc_timekeep_page_end(page, now);
+    fc_timekeep_page_settle(page, now);
+    fc_timekeep_page_keep(page);
+    floored = fc_timekeep_page_floor(page, FC_MONOTONIC, now, &monotonic);
+    raw_floored = fc_timekeep_page_floor(page, FC_RAW, now, &raw);
     now = ports->counter(ports->context);
     d->begun = false;
     if (vouched_ns(d, now) < FC_TIMEKEEP_SWITCH_NS)
@@ -561,16 +543,18 @@ void fc_timekeep_outage(struct fc_timekeep_discipline *d, struct fc_timekeep *pa
                         const struct fc_timekeep_ports *ports, const char *why) {
     const double rate = d->monotonic.rate;
     const uint64_t ahead = rate > 0 ? (uint64_t)(FC_TIMEKEEP_SWITCH_NS / rate) : 0;
+    uint64_t end;
+    /* What the page has told until now, right or wrong, is the floor of what comes. Closed first:
+     * where this is held up, no reading goes on beyond the end. */
+    fc_timekeep_page_close(page);
     if (page->in_service) {
-        fc_timekeep_page_mode(page, FC_TIMEKEEP_MODE_OFF);
         d->outages++;
         fc_timekeep_page_note(&page->outages, d->outages);
         fc_timekeep_page_note32(&page->in_service, 0);
     }
-    /* What the page has told until now, right or wrong, is the floor of what comes. Withdrawn
-     * first: where this is held up, no inlined read goes on beyond the end. */
-    fc_timekeep_page_withdraw(page);
-    fc_timekeep_page_end(page, ports->counter(ports->context) + ahead);
+    end = ports->counter(ports->context) + ahead;
+    fc_timekeep_page_end(page, end);
+    fc_timekeep_page_settle(page, end);
     d->outage = why;
     d->proved = d->begun = false;
     d->agreed = d->bad = 0;
@@ -676,9 +660,7 @@ enum fc_timekeep_end fc_timekeep_update(struct fc_timekeep_discipline *d, struct
     published = d->begun ? publish_next(d, page, ports, by_readers) : TOO_LATE;
     /* How late the kernel's clock may be by now needs a sample of now. */
     if (published != PUBLISHED)
-        published = found.fresh ? publish_beginning(d, page, ports, by_readers,
-                                                    published == LATE_AND_ADVANCED)
-                                : TOO_LATE;
+        published = found.fresh ? publish_beginning(d, page, ports, by_readers) : TOO_LATE;
     if (published == TOO_FAR_AHEAD && page->in_service) {
         d->outage = "the kernel has to catch up with what readers were told";
         fc_timekeep_page_note32(&page->in_service, 0);

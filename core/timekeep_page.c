@@ -87,7 +87,7 @@ static void pause_briefly(void) {
 /* What one reading needs of a timehands, taken out of the page as one. */
 struct taken {
     struct fc_timekeep_block block;
-    uint64_t valid_cycles;
+    uint64_t valid_cycles, told_cycles;
 };
 
 static enum fc_try_ take(const struct fc_timekeep_hands *hands, uint32_t clock,
@@ -106,6 +106,7 @@ static enum fc_try_ take(const struct fc_timekeep_hands *hands, uint32_t clock,
     to->base[clock].sec = fc_load64_(BYTES(&from->base[clock].sec));
     to->base[clock].nsec = fc_load64_(BYTES(&from->base[clock].nsec));
     taken->valid_cycles = fc_load64_(BYTES(&hands->valid_cycles));
+    taken->told_cycles = fc_load64_(BYTES(&hands->told_cycles));
     return fc_sequence_moved_(BYTES(from), sequence) ? FC_TRY_AGAIN_ : FC_TRY_OK_;
 }
 
@@ -161,8 +162,6 @@ int32_t fc_timekeep_page_read(const struct fc_timekeep *page, uint32_t clock, bo
         /* Acquire: the timehands was written before the index was. */
         const uint32_t current = __atomic_load_n(&page->current, __ATOMIC_ACQUIRE);
         const unsigned char *block = BYTES(&hands_at(page, current)->fine);
-        /* Whoever changes the table of skews moves the sequences of all blocks, before and after.
-         */
         const uint32_t sequence = fc_load_sequence_(block);
         struct taken taken;
         uint64_t count;
@@ -175,6 +174,9 @@ int32_t fc_timekeep_page_read(const struct fc_timekeep *page, uint32_t clock, bo
         mode = fc_load32_(block + FC_BLOCK_MODE_);
         if (!count_by(page, mode, ordered, &count))
             return fc_sequence_moved_(block, sequence) ? FC_REASON_BUSY : FC_REASON_OUT_OF_SERVICE;
+        /* Acquire: the mode is looked at once more after the table of skews was, which is changed
+         * only while all modes are off. */
+        __atomic_thread_fence(__ATOMIC_ACQUIRE);
         if (take(hands_at(page, current), clock, &taken) != FC_TRY_OK_ ||
             fc_sequence_moved_(block, sequence))
             continue;
@@ -213,8 +215,8 @@ static bool told_until(const struct fc_timekeep_hands *hands, uint32_t clock, ui
         (int64_t)(count - taken.block.last) < 0)
         return false;
     since = count - taken.block.last;
-    if (since > taken.valid_cycles)
-        since = taken.valid_cycles;
+    if (since > taken.told_cycles)
+        since = taken.told_cycles;
     return evaluate(&taken, clock, UINT64_MAX, taken.block.last + since, out) == FC_TRY_OK_;
 }
 
@@ -317,6 +319,7 @@ void fc_timekeep_page_write(struct fc_timekeep *page, const struct fc_timekeep_v
     write_scale(&hands->raw, values, values->raw_mult);
     write_base(&hands->raw.base[FC_RAW], &values->raw);
     put64(&hands->valid_cycles, values->valid_cycles);
+    put64(&hands->told_cycles, values->valid_cycles);
     put64(&hands->valid_ns, values->valid_ns);
     put64(&hands->number, next);
     put64(&hands->steps, values->steps);
@@ -331,16 +334,28 @@ void fc_timekeep_page_turn(struct fc_timekeep *page) {
     __atomic_store_n(&page->current, page->current + 1, __ATOMIC_RELEASE);
 }
 
+void fc_timekeep_page_keep(struct fc_timekeep *page) {
+    const uint32_t next = page->current + 1;
+    const struct fc_timekeep_hands *hands = &page->hands[next % FC_TIMEKEEP_HANDS];
+    if (hands->number == next && !(hands->fine.sequence & 1))
+        fc_timekeep_page_turn(page);
+}
+
 static void lower(uint64_t *limit, uint64_t to) {
     if (*limit > to)
         put64(limit, to);
 }
 
+/* Counts from the timehands' `last` to `end`, or 0. */
+static uint64_t cycles_until(const struct fc_timekeep_hands *hands, uint64_t end) {
+    const int64_t left = (int64_t)(end - hands->fine.last);
+    return left > 0 ? (uint64_t)left : 0;
+}
+
 void fc_timekeep_page_end(struct fc_timekeep *page, uint64_t end) {
     for (uint32_t i = 0; i < FC_TIMEKEEP_HANDS; i++) {
         struct fc_timekeep_hands *hands = &page->hands[(page->current - i) % FC_TIMEKEEP_HANDS];
-        const int64_t left = (int64_t)(end - hands->fine.last);
-        const uint64_t to = left > 0 ? (uint64_t)left : 0;
+        const uint64_t to = cycles_until(hands, end);
         lower(&hands->fine.max_cycles, to);
         lower(&hands->raw.max_cycles, to);
         lower(&hands->valid_cycles, to);
@@ -350,7 +365,14 @@ void fc_timekeep_page_end(struct fc_timekeep *page, uint64_t end) {
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
 
-void fc_timekeep_page_withdraw(struct fc_timekeep *page) {
+void fc_timekeep_page_settle(struct fc_timekeep *page, uint64_t end) {
+    for (uint32_t i = 0; i < FC_TIMEKEEP_HANDS; i++)
+        lower(&page->hands[i].told_cycles, cycles_until(&page->hands[i], end));
+}
+
+void fc_timekeep_page_close(struct fc_timekeep *page) {
+    fc_timekeep_page_mode(page, FC_TIMEKEEP_MODE_OFF);
+    /* Inlined reads look at the mode before the counter, and at this afterwards. */
     for (uint32_t i = 0; i < FC_TIMEKEEP_HANDS; i++) {
         struct fc_timekeep_hands *hands = &page->hands[(page->current - i) % FC_TIMEKEEP_HANDS];
         lower(&hands->fine.max_cycles, 0);
@@ -376,19 +398,13 @@ void fc_timekeep_page_enable(struct fc_timekeep *page, bool enabled) {
 }
 
 void fc_timekeep_page_skew(struct fc_timekeep *page, const int64_t *skew, uint32_t cpus) {
-    for (uint32_t i = 0; i < FC_TIMEKEEP_HANDS; i++) {
-        open_block(&page->hands[i].fine);
-        open_block(&page->hands[i].raw);
-    }
-    /* Release: whoever sees a new skew sees the odd sequences in his second look. */
+    /* The sequences stay: what asks the kernel has to find out what the page has told. */
+    fc_timekeep_page_mode(page, FC_TIMEKEEP_MODE_OFF);
+    /* Release: whoever sees a new skew sees in his second look that the page is off. */
     __atomic_thread_fence(__ATOMIC_RELEASE);
     for (uint32_t i = 0; i < cpus; i++)
         put64((uint64_t *)&page->skew[i], (uint64_t)skew[i]);
     put32(&page->cpus, cpus);
-    for (uint32_t i = 0; i < FC_TIMEKEEP_HANDS; i++) {
-        close_block(&page->hands[i].fine);
-        close_block(&page->hands[i].raw);
-    }
 }
 
 void fc_timekeep_page_note(uint64_t *field, uint64_t value) {
@@ -403,11 +419,13 @@ void fc_timekeep_page_stop(struct fc_timekeep *page) {
     const struct fc_timekeep_block *block = &page->hands[page->current % FC_TIMEKEEP_HANDS].fine;
     const uint64_t ahead =
         block->mult ? ((uint64_t)FC_TIMEKEEP_SWITCH_NS << (block->shift & 63)) / block->mult : 0;
-    /* Withdrawn before the counter is read, and the end still to come: what readers have been told
+    uint64_t end;
+    /* Closed before the counter is read, and the end still to come: what readers have been told
      * amid this lies before the end, however long it takes. */
-    fc_timekeep_page_mode(page, FC_TIMEKEEP_MODE_OFF);
-    fc_timekeep_page_withdraw(page);
-    fc_timekeep_page_end(page, fc_timekeep_page_count(page) + ahead);
+    fc_timekeep_page_close(page);
+    end = fc_timekeep_page_count(page) + ahead;
+    fc_timekeep_page_end(page, end);
+    fc_timekeep_page_settle(page, end);
     put32(&page->in_service, 0);
 }
 

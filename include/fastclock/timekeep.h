@@ -78,7 +78,9 @@ struct fc_timekeep_hands {
     uint64_t number;       /* of this publication, counted from 1 */
     uint64_t steps;        /* times that the realtime clock was set, until now */
     int64_t error_ns;      /* FC_MONOTONIC in the kernel less in the page, at this update */
-    uint64_t unused[11];
+    uint64_t told_cycles; /* counts from `last` on that readers can have gone; valid_cycles, or more
+                             while it is not known whether a lower one was seen in time */
+    uint64_t unused[10];
 };
 
 struct fc_timekeep {
