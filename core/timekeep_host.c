@@ -154,6 +154,7 @@ const char *fc_timekeep_host_open(struct fc_timekeep_host *host, const char *dir
         return wrong;
     }
     fc_timekeep_page_note32(&host->page->publisher, (uint32_t)getpid());
+    fc_timekeep_processors_adopt(&host->processors, host->page);
     host->ports.context = host->page;
     host->table_due = host->processors.stale = true;
     fc_timekeep_vmclock_open(&host->vmclock, FC_TIMEKEEP_VMCLOCK);

@@ -234,6 +234,8 @@ static void settle(struct fc_timekeep_processors *p) {
 }
 
 void fc_timekeep_processors_measure(struct fc_timekeep_processors *p) {
+    const uint32_t former_number = p->reference;
+    const bool had_reference = p->of[former_number].measured;
     const int here = sched_getcpu();
     bool online[FC_TIMEKEEP_PROCESSORS];
     cpu_set_t former;
@@ -241,7 +243,10 @@ void fc_timekeep_processors_measure(struct fc_timekeep_processors *p) {
     find_online(online, &p->beyond);
     if (sched_getaffinity(0, sizeof former, &former) < 0)
         CPU_ZERO(&former);
-    p->reference = here < 0 ? 0 : (uint32_t)here;
+    /* The same one if it is there: counts in the page are compared with new ones. */
+    p->reference = had_reference && online[former_number] ? former_number
+                   : here < 0                             ? 0
+                                                          : (uint32_t)here;
     for (uint32_t i = 0; i < FC_TIMEKEEP_PROCESSORS; i++) {
         struct fc_timekeep_processor *one = &p->of[i];
         one->online = online[i];
@@ -314,6 +319,16 @@ const char *fc_timekeep_processors_watch(struct fc_timekeep_processors *p) {
     }
     go_back(p, &former);
     return why;
+}
+
+void fc_timekeep_processors_adopt(struct fc_timekeep_processors *p,
+                                  const struct fc_timekeep *page) {
+    for (uint32_t i = 0; i < page->cpus && i < FC_TIMEKEEP_CPUS; i++)
+        if (page->skew[i] == 0) {
+            p->reference = i;
+            p->of[i].measured = true;
+            return;
+        }
 }
 
 void fc_timekeep_processors_write(struct fc_timekeep_processors *p, struct fc_timekeep *page) {

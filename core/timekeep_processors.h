@@ -32,8 +32,13 @@ struct fc_timekeep_processors {
     struct fc_timekeep_processor of[FC_TIMEKEEP_PROCESSORS];
 };
 
-/* Measures every processor anew. Some milliseconds for each. */
+/* Measures every processor anew, in comparison with the same one as before. Some milliseconds for
+ * each, on a machine whose processors are busy some seconds. */
 void fc_timekeep_processors_measure(struct fc_timekeep_processors *processors);
+
+/* Before the first measuring: takes the reference over from the table of a page, if it has one. */
+void fc_timekeep_processors_adopt(struct fc_timekeep_processors *processors,
+                                  const struct fc_timekeep *page);
 
 /* Looks at one processor more, in turn, and for such as were switched on or off. Returns NULL, or
  * why the page cannot go on with its table, a constant sentence. */

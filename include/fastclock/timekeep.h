@@ -19,10 +19,10 @@
  * next one, which begins where the former ends. docs/timekeep.md tells how a publisher goes from
  * one to the next, and why a reader never waits for it.
  *
- * In mode 2 `count` is the counter less the skew of the processor that it was read on. Whoever
- * changes the skews makes the sequences of all blocks odd before and even after: a reader that has
- * looked at a block's sequence, taken count and skew, and finds the sequence the same at the end
- * has used skews that belong to the block.
+ * In mode 2 `count` is the counter less the skew of the processor that it was read on. The skews
+ * are changed while the modes of all blocks are 0: a reader that finds mode and sequence of a block
+ * the same before it has taken count and skew, and afterwards, has used skews that belong to the
+ * block.
  */
 #ifndef FASTCLOCK_TIMEKEEP_H
 #define FASTCLOCK_TIMEKEEP_H

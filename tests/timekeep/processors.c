@@ -307,8 +307,7 @@ static void served(const void *argument) {
     fc_skew_injected[cpus[1]] = (int64_t)1 << 33; /* seconds */
     publisher = publish_host();
     near_on_both(answers);
-    CHECK(host.page->hands[host.page->current % FC_TIMEKEEP_HANDS].fine.mode ==
-          FC_TIMEKEEP_MODE_SKEWED);
+    CHECK(__atomic_load_n(&host.page->cpus, __ATOMIC_ACQUIRE) > (uint32_t)cpus[1]);
     stop_host(publisher);
 }
 
@@ -319,11 +318,12 @@ static void served_after_a_move(const void *argument) {
     need_two();
     publisher = publish_host();
     near_on_both(answers);
-    CHECK(host.page->cpus == 0, "a table of %u", host.page->cpus);
+    CHECK(__atomic_load_n(&host.page->cpus, __ATOMIC_ACQUIRE) == 0, "there is a table");
     fc_skew_injected[cpus[1]] = by;
     while (__atomic_load_n(&host.page->cpus, __ATOMIC_ACQUIRE) == 0)
         sched_yield();
-    CHECK(host.page->outages >= 1, "the table was changed under the readers");
+    CHECK(__atomic_load_n(&host.page->outages, __ATOMIC_RELAXED) >= 1,
+          "the table was changed under the readers");
     near_on_both(answers);
     /* And back: a table that is not needed any more. */
     fc_skew_injected[cpus[1]] = 0;
@@ -334,6 +334,8 @@ static void served_after_a_move(const void *argument) {
 }
 
 static void taken_over(const void *argument) {
+    int64_t skew[FC_TIMEKEEP_CPUS];
+    uint32_t other = 0;
     int error;
     (void)argument;
     need_two();
@@ -345,7 +347,14 @@ static void taken_over(const void *argument) {
         CHECK(host.taken_over == (i == 1));
         CHECK(fc_timekeep_host_update(&host) == FC_TIMEKEEP_PROVES);
         CHECK(host.page->cpus == 0, "%u skews", host.page->cpus);
-        fc_timekeep_page_skew(host.page, fc_skew_injected, FC_TIMEKEEP_CPUS);
+        CHECK(i == 0 || host.processors.reference == other, "the reference was %u and is %u", other,
+              host.processors.reference);
+        /* A page with skews, whose reference is not the processor that this runs on. */
+        other =
+            host.processors.reference == (uint32_t)cpus[0] ? (uint32_t)cpus[1] : (uint32_t)cpus[0];
+        for (int k = 0; k < FC_TIMEKEEP_CPUS; k++)
+            skew[k] = (uint32_t)k == other ? 0 : FC_TIMEKEEP_SKEW_UNKNOWN;
+        fc_timekeep_page_skew(host.page, skew, FC_TIMEKEEP_CPUS);
         CHECK(fc_timekeep_host_show(&host));
         fc_timekeep_host_close(&host);
     }
