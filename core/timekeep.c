@@ -220,7 +220,7 @@ static uint64_t age_ns(const struct fc_timekeep *page) {
     const uint64_t last = fc_load64_((const unsigned char *)&block->last);
     const uint64_t mult = fc_load32_((const unsigned char *)&block->mult);
     const uint32_t shift = fc_load32_((const unsigned char *)&block->shift);
-    const uint64_t count = fc_timekeep_page_count(page);
+    const uint64_t count = fc_counter_ordered_(); /* a page of one's own has no skews */
     uint64_t shifted;
     if ((int64_t)(count - last) < 0)
         return 0;
@@ -403,24 +403,40 @@ int32_t fc_timekeep_read(uint32_t clock, bool ordered, struct fc_reading *out) {
     return reason;
 }
 
+/* The latest time that the page can have told, at most some of its bound after the kernel's where
+ * the counter does not say how much of a timehands is over. */
+static bool told_by_page(const struct fc_timekeep *page, uint32_t clock, uint64_t kernel_ns,
+                         uint64_t *ns) {
+    struct fc_reading floor;
+    uint64_t count, most = FC_TIMEKEEP_HOLD_NS;
+    if (!fc_timekeep_page_count(page, &count)) {
+        const uint32_t current = __atomic_load_n(&page->current, __ATOMIC_ACQUIRE);
+        const struct fc_timekeep_block *block = &page->hands[current % FC_TIMEKEEP_HANDS].fine;
+        count = fc_load64_((const unsigned char *)&block->last) + UINT32_MAX;
+        most = fc_load64_((const unsigned char *)&page->interval_ns) / FC_TIMEKEEP_BOUND;
+    }
+    if (!fc_timekeep_page_floor(page, clock, count, &floor))
+        return false;
+    *ns = fc_reading_count(floor);
+    if (most < FC_TIMEKEEP_HOLD_NS && (int64_t)(*ns - kernel_ns) > (int64_t)most)
+        *ns = kernel_ns + most;
+    return *ns - kernel_ns < FC_TIMEKEEP_HOLD_NS;
+}
+
 void fc_timekeep_lift(uint32_t clock, struct fc_reading *out) {
     const int index = steady_index(clock);
     enum fc_timekeep_kind kind;
     const struct fc_timekeep *page = fc_timekeep_page(&kind);
-    struct fc_reading floor;
-    uint64_t before, now;
+    uint64_t before, now, page_ns;
     if (!page || index < 0)
         return;
     now = fc_reading_count(*out);
     /* In this order: who forgets what was told has seen the page beyond it. */
     before = atomic_load(&told[index]);
+    if (told_by_page(page, clock, now, &page_ns))
+        now = page_ns;
     if (before > now && before - now < FC_TIMEKEEP_HOLD_NS)
         now = before;
-    if (fc_timekeep_page_floor(page, clock, fc_timekeep_page_count(page), &floor)) {
-        const uint64_t above = fc_reading_count(floor) - now;
-        if ((int64_t)above > 0 && above < FC_TIMEKEEP_HOLD_NS)
-            now += above;
-    }
     out->sec = now / 1000000000u;
     out->ns = now % 1000000000u;
     /* What was told and is too far ahead is forgotten. */

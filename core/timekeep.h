@@ -52,8 +52,9 @@ int32_t fc_timekeep_page_read(const struct fc_timekeep *page, uint32_t clock, bo
 bool fc_timekeep_page_floor(const struct fc_timekeep *page, uint32_t clock, uint64_t count,
                             struct fc_reading *out);
 
-/* The counter now, on the page's scale: less the skew of its processor where the page has skews. */
-uint64_t fc_timekeep_page_count(const struct fc_timekeep *page);
+/* The counter now, on the page's scale: less the skew of its processor where the page has skews.
+ * False where that skew is not known: then *count is the counter as it is. */
+bool fc_timekeep_page_count(const struct fc_timekeep *page, uint64_t *count);
 
 /* What a publication of one timehands says. */
 struct fc_timekeep_values {

@@ -63,7 +63,11 @@ static const double rate_noise = 0.2e-6;
 static const double hz_min = 500000, hz_max = 100e9, ns_per_s = 1e9;
 
 static uint64_t machine_counter(void *context) {
-    return context ? fc_timekeep_page_count(context) : fc_counter_ordered_();
+    uint64_t count;
+    if (!context)
+        return fc_counter_ordered_();
+    fc_timekeep_page_count(context, &count); /* the publisher stays where the skews are known */
+    return count;
 }
 
 static int32_t machine_gettime(void *context, int32_t clock, struct fc_reading *out) {

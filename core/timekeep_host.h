@@ -24,7 +24,8 @@ struct fc_timekeep_host {
     bool taken_over;     /* the page was there, and its readers go on with it */
     bool shown;          /* it bears its name */
     bool table_due;      /* the table of skews has to be written before the page can serve */
-    uint64_t watched_ns; /* FC_BOOTTIME when one of them was last looked at */
+    uint64_t watched_ns, well_since_ns; /* FC_BOOTTIME when a processor was last looked at, and when
+                                           the table was found to be right, 0: not yet */
     struct fc_timekeep_ports ports;
     struct fc_timekeep_discipline discipline;
     struct fc_timekeep_vmclock vmclock;
@@ -37,7 +38,7 @@ struct fc_timekeep_host {
 const char *fc_timekeep_host_open(struct fc_timekeep_host *host, const char *directory,
                                   uint64_t interval_ns, int *error);
 
-/* Updates the page once: asks the hypervisor, looks at a processor every second, and at all of them
+/* Updates the page once: asks the hypervisor, looks at a processor now and then, and at all of them
  * before the page gets into service, and lets the discipline sample and publish. As
  * fc_timekeep_update; where it fails, host->discipline.outage says why. */
 enum fc_timekeep_end fc_timekeep_host_update(struct fc_timekeep_host *host);

@@ -149,10 +149,12 @@ static bool count_by(const struct fc_timekeep *page, uint32_t mode, bool ordered
     return mode == FC_TIMEKEEP_MODE_SKEWED && fc_skew_count(page, count);
 }
 
-uint64_t fc_timekeep_page_count(const struct fc_timekeep *page) {
-    uint64_t count;
-    return fc_load32_(BYTES(&page->cpus)) && fc_skew_count(page, &count) ? count
-                                                                         : fc_counter_ordered_();
+bool fc_timekeep_page_count(const struct fc_timekeep *page, uint64_t *count) {
+    const bool skewed = fc_load32_(BYTES(&page->cpus)) != 0;
+    if (skewed && fc_skew_count(page, count))
+        return true;
+    *count = fc_counter_ordered_();
+    return !skewed;
 }
 
 int32_t fc_timekeep_page_read(const struct fc_timekeep *page, uint32_t clock, bool ordered,
@@ -223,15 +225,21 @@ static bool told_until(const struct fc_timekeep_hands *hands, uint32_t clock, ui
 bool fc_timekeep_page_floor(const struct fc_timekeep *page, uint32_t clock, uint64_t count,
                             struct fc_reading *out) {
     /* All of them: also the one after the current, which a publisher may have written and not lived
-     * to point to, and which a reader that was turned to its place before can have found. */
+     * to point to, and which a reader that was turned to its place before can have found. And once
+     * more if the ring has been turned meanwhile, which can have hidden one. */
     bool found = false;
-    for (uint32_t i = 0; i < FC_TIMEKEEP_HANDS; i++) {
-        struct fc_reading reading;
-        if (told_until(&page->hands[i], clock, count, &reading) &&
-            (!found || fc_reading_count(reading) > fc_reading_count(*out))) {
-            *out = reading;
-            found = true;
+    for (int looks = 0; looks < LOOKS_MAX; looks++) {
+        const uint32_t current = __atomic_load_n(&page->current, __ATOMIC_ACQUIRE);
+        for (uint32_t i = 0; i < FC_TIMEKEEP_HANDS; i++) {
+            struct fc_reading reading;
+            if (told_until(&page->hands[i], clock, count, &reading) &&
+                (!found || fc_reading_count(reading) > fc_reading_count(*out))) {
+                *out = reading;
+                found = true;
+            }
         }
+        if (__atomic_load_n(&page->current, __ATOMIC_ACQUIRE) == current)
+            break;
     }
     return found;
 }
@@ -423,7 +431,8 @@ void fc_timekeep_page_stop(struct fc_timekeep *page) {
     /* Closed before the counter is read, and the end still to come: what readers have been told
      * amid this lies before the end, however long it takes. */
     fc_timekeep_page_close(page);
-    end = fc_timekeep_page_count(page) + ahead;
+    fc_timekeep_page_count(page, &end);
+    end += ahead;
     fc_timekeep_page_end(page, end);
     fc_timekeep_page_settle(page, end);
     put32(&page->in_service, 0);

@@ -127,7 +127,8 @@ static uint32_t exchange(struct exchange *x, uint32_t reference, int64_t *low, i
     bool made;
     *low = INT64_MIN;
     *high = INT64_MAX;
-    if (!move_to(reference))
+    /* It is there since all were measured, unless it was switched off for a while. */
+    if (!is_on(reference) && !move_to(reference))
         return 0;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &former);
@@ -198,18 +199,6 @@ static void find_online(bool *online, bool *beyond) {
         online[i] = CPU_ISSET(i, &set) != 0;
 }
 
-/* Back to where this thread was allowed before, but to such processors alone whose counter is
- * known: the publisher takes the skews off its own counts. */
-static void go_back(const struct fc_timekeep_processors *p, const cpu_set_t *former) {
-    cpu_set_t set = *former;
-    for (uint32_t i = 0; i < FC_TIMEKEEP_PROCESSORS; i++)
-        if (!p->of[i].online || !p->of[i].measured)
-            CPU_CLR(i, &set);
-    if (CPU_COUNT(&set) == 0)
-        CPU_SET(p->reference, &set);
-    sched_setaffinity(0, sizeof set, &set);
-}
-
 /* What the table is to say of a processor: nothing new while what it says fits the bounds. */
 static int64_t skew_of(const struct fc_timekeep_processor *one) {
     if (!one->measured)
@@ -233,20 +222,27 @@ static void settle(struct fc_timekeep_processors *p) {
     }
 }
 
+/* The same one if it is there, since counts in the page are compared with new ones; else the one
+ * that this thread happens to be on. It stays there: so it need not be moved for every look. */
+static uint32_t choose_reference(const struct fc_timekeep_processors *p, const bool *online) {
+    int here;
+    if (p->of[p->reference].measured && online[p->reference] && move_to(p->reference))
+        return p->reference;
+    here = sched_getcpu();
+    if (here < 0 || here >= FC_TIMEKEEP_PROCESSORS)
+        return 0;
+    move_to((uint32_t)here);
+    return (uint32_t)here;
+}
+
 void fc_timekeep_processors_measure(struct fc_timekeep_processors *p) {
-    const uint32_t former_number = p->reference;
-    const bool had_reference = p->of[former_number].measured;
-    const int here = sched_getcpu();
-    bool online[FC_TIMEKEEP_PROCESSORS];
-    cpu_set_t former;
+    bool online[FC_TIMEKEEP_PROCESSORS], beyond;
+    uint32_t reference;
+    find_online(online, &beyond);
+    reference = choose_reference(p, online);
     memset(p, 0, sizeof *p);
-    find_online(online, &p->beyond);
-    if (sched_getaffinity(0, sizeof former, &former) < 0)
-        CPU_ZERO(&former);
-    /* The same one if it is there: counts in the page are compared with new ones. */
-    p->reference = had_reference && online[former_number] ? former_number
-                   : here < 0                             ? 0
-                                                          : (uint32_t)here;
+    p->reference = reference;
+    p->beyond = beyond;
     for (uint32_t i = 0; i < FC_TIMEKEEP_PROCESSORS; i++) {
         struct fc_timekeep_processor *one = &p->of[i];
         one->online = online[i];
@@ -255,7 +251,6 @@ void fc_timekeep_processors_measure(struct fc_timekeep_processors *p) {
             one->measured =
                 compare(p, i, ROUNDS_MEASURE, MEASURE_NS, &one->low, &one->high) == ROUNDS_MEASURE;
     }
-    go_back(p, &former);
     settle(p);
 }
 
@@ -305,11 +300,7 @@ static const char *come_and_go(struct fc_timekeep_processors *p) {
 }
 
 const char *fc_timekeep_processors_watch(struct fc_timekeep_processors *p) {
-    cpu_set_t former;
-    const char *why;
-    if (sched_getaffinity(0, sizeof former, &former) < 0)
-        CPU_ZERO(&former);
-    why = come_and_go(p);
+    const char *why = come_and_go(p);
     for (uint32_t steps = 0; steps < FC_TIMEKEEP_PROCESSORS && !why; steps++) {
         p->turn = (p->turn + 1) % FC_TIMEKEEP_PROCESSORS;
         if (p->turn != p->reference && p->of[p->turn].online) {
@@ -317,14 +308,16 @@ const char *fc_timekeep_processors_watch(struct fc_timekeep_processors *p) {
             break;
         }
     }
-    go_back(p, &former);
     return why;
 }
 
 void fc_timekeep_processors_adopt(struct fc_timekeep_processors *p,
                                   const struct fc_timekeep *page) {
+    cpu_set_t allowed;
+    if (sched_getaffinity(0, sizeof allowed, &allowed) < 0)
+        return;
     for (uint32_t i = 0; i < page->cpus && i < FC_TIMEKEEP_CPUS; i++)
-        if (page->skew[i] == 0) {
+        if (page->skew[i] == 0 && CPU_ISSET(i, &allowed)) {
             p->reference = i;
             p->of[i].measured = true;
             return;

@@ -3,8 +3,8 @@
  * How far the counters of the processors differ, measured: what the table of skews in a timekeep
  * page is made from. The publisher's side; not part of the library.
  *
- * Makes a thread for each measurement, moves the calling thread between processors, and spins on
- * both for a bounded time.
+ * Keeps the calling thread on one processor, the reference, from the first measurement on; makes a
+ * thread on another one for each, and spins on both for a bounded time.
  */
 #ifndef FASTCLOCK_CORE_TIMEKEEP_PROCESSORS_H
 #define FASTCLOCK_CORE_TIMEKEEP_PROCESSORS_H

@@ -252,7 +252,10 @@ static void *keep_publishing(void *unused) {
     (void)unused;
     while (!atomic_load(&over)) {
         const struct timespec pause = {0, FAST_INTERVAL_NS * 3 / 4};
-        CHECK(fc_timekeep_host_update(&host) != FC_TIMEKEEP_FAILS, "%s", host.discipline.outage);
+        const enum fc_timekeep_end end = fc_timekeep_host_update(&host);
+        CHECK(end != FC_TIMEKEEP_FAILS, "%s", host.discipline.outage);
+        if (end == FC_TIMEKEEP_SERVES && !fc_timekeep_host_show(&host))
+            FAIL("the page cannot be shown: %s", strerror(errno));
         nanosleep(&pause, NULL);
     }
     return NULL;
@@ -333,12 +336,40 @@ static void served_after_a_move(const void *argument) {
     stop_host(publisher);
 }
 
+/* A process that goes from a processor with a skew in the table to one without, and back. */
+static void unknown_on_one(const void *argument) {
+    const uint64_t turns = check_rounds(400);
+    struct reader reader = {0};
+    pthread_t publisher;
+    (void)argument;
+    need_two();
+    fc_skew_injected[cpus[1]] = (int64_t)1 << 33;
+    run_on(cpus[0]); /* and so does the publisher */
+    publisher = publish_host();
+    wait_for_page();
+    attach(&reader);
+    read_until_page(&reader);
+    for (uint64_t turn = 0; turn < turns; turn++) {
+        /* A publisher that has looked at it anew may have put its skew there again. */
+        __atomic_store_n(&host.page->skew[cpus[1]], FC_TIMEKEEP_SKEW_UNKNOWN, __ATOMIC_RELAXED);
+        run_on(cpus[turn % 2]);
+        for (int i = 0; i < 100; i++)
+            read_and_check(&reader);
+    }
+    CHECK(reader.from_page > turns && reader.from_kernel > turns,
+          "%" PRIu64 " readings from the page, %" PRIu64 " from the kernel", reader.from_page,
+          reader.from_kernel);
+    stop_host(publisher);
+}
+
 static void taken_over(const void *argument) {
     int64_t skew[FC_TIMEKEEP_CPUS];
     uint32_t other = 0;
+    cpu_set_t both;
     int error;
     (void)argument;
     need_two();
+    MUST(sched_getaffinity(0, sizeof both, &both));
     own_run("");
     for (int i = 0; i < 2; i++) {
         const char *wrong =
@@ -350,6 +381,7 @@ static void taken_over(const void *argument) {
         CHECK(i == 0 || host.processors.reference == other, "the reference was %u and is %u", other,
               host.processors.reference);
         /* A page with skews, whose reference is not the processor that this runs on. */
+        MUST(sched_setaffinity(0, sizeof both, &both));
         other =
             host.processors.reference == (uint32_t)cpus[0] ? (uint32_t)cpus[1] : (uint32_t)cpus[0];
         for (int k = 0; k < FC_TIMEKEEP_CPUS; k++)
@@ -395,6 +427,8 @@ int main(int argc, char **argv) {
                  moves[i]);
         check_that(sentence, served_after_a_move, &moves[i]);
     }
+    check_that("on a processor without a skew the kernel answers, and nothing goes back",
+               unknown_on_one, NULL);
     check_that("a publisher that takes over a page measures its table anew", taken_over, NULL);
     return check_end();
 }

@@ -358,10 +358,12 @@ static uint64_t told_ns;
 
 static void ask_amid(void) {
     struct fc_reading reading;
+    uint64_t count;
     int32_t hands;
     if (fc_timekeep_page_read(&page, FC_MONOTONIC, true, &reading, &hands) == FC_REASON_NONE)
         told_ns = fc_reading_count(reading);
-    CHECK(fc_timekeep_page_floor(&page, FC_MONOTONIC, fc_timekeep_page_count(&page), &reading) &&
+    fc_timekeep_page_count(&page, &count);
+    CHECK(fc_timekeep_page_floor(&page, FC_MONOTONIC, count, &reading) &&
               fc_reading_count(reading) >= told_ns,
           "before store %" PRIu64 " of the change it is not known what the page has told",
           failpoint.passed);
