@@ -31,7 +31,8 @@ void (*fc_skew_counted)(void);
 #define ROOM ".rept 16\n\tpause\n\t.endr\n\t"
 
 static uint64_t skewed(uint64_t cycles, uint32_t value) {
-    return cycles + (uint64_t)fc_skew_injected[value & FC_PROCESSOR_MASK & (FC_TIMEKEEP_CPUS - 1)];
+    const uint32_t cpu = value & FC_PROCESSOR_MASK & (FC_TIMEKEEP_CPUS - 1);
+    return cycles + (uint64_t)__atomic_load_n(&fc_skew_injected[cpu], __ATOMIC_RELAXED);
 }
 
 static uint64_t counter(void) {

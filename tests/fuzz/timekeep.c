@@ -29,12 +29,13 @@ static bool is_coarse(uint32_t clock) {
 }
 
 /* Whether all that can be read from the page is linear: nothing overflows within the counts that it
- * holds for. */
+ * holds for; and whether it says that it has told what it holds for. */
 static bool is_plausible(const struct fc_timekeep *page) {
     for (int i = 0; i < FC_TIMEKEEP_HANDS; i++) {
         const struct fc_timekeep_hands *hands = &page->hands[i];
         const struct fc_timekeep_block *blocks[] = {&hands->fine, &hands->raw};
-        if (hands->valid_cycles > INT32_MAX || hands->fine.last != hands->raw.last)
+        if (hands->valid_cycles > INT32_MAX || hands->told_cycles > INT32_MAX ||
+            hands->told_cycles < hands->valid_cycles || hands->fine.last != hands->raw.last)
             return false;
         for (int k = 0; k < 2; k++)
             for (int c = 0; c < FC_TIMEKEEP_CLOCKS; c++)

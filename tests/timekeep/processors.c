@@ -322,14 +322,14 @@ static void served_after_a_move(const void *argument) {
     publisher = publish_host();
     near_on_both(answers);
     CHECK(__atomic_load_n(&host.page->cpus, __ATOMIC_ACQUIRE) == 0, "there is a table");
-    fc_skew_injected[cpus[1]] = by;
+    __atomic_store_n(&fc_skew_injected[cpus[1]], by, __ATOMIC_RELAXED);
     while (__atomic_load_n(&host.page->cpus, __ATOMIC_ACQUIRE) == 0)
         sched_yield();
     CHECK(__atomic_load_n(&host.page->outages, __ATOMIC_RELAXED) >= 1,
           "the table was changed under the readers");
     near_on_both(answers);
     /* And back: a table that is not needed any more. */
-    fc_skew_injected[cpus[1]] = 0;
+    __atomic_store_n(&fc_skew_injected[cpus[1]], 0, __ATOMIC_RELAXED);
     while (__atomic_load_n(&host.page->cpus, __ATOMIC_ACQUIRE) != 0)
         sched_yield();
     near_on_both(answers);
