@@ -11,34 +11,15 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "processor.h"
 #include "publisher.h"
-#include "skew.h"
+#include "skewed.h"
 
 #ifdef FC_HAVE_PROCESSOR_REGISTER
 
 static struct fc_timekeep_processors processors;
 static struct fc_timekeep page;
-static int cpus[2];
-
-static void need_two(void) {
-    cpu_set_t set;
-    int count = 0;
-    MUST(sched_getaffinity(0, sizeof set, &set));
-    for (int i = 0; i < FC_TIMEKEEP_CPUS && count < 2; i++)
-        if (CPU_ISSET((size_t)i, &set))
-            cpus[count++] = i;
-    if (count < 2)
-        CANNOT("one processor alone");
-    if (!fc_rdtscp_works())
-        CANNOT("no RDTSCP, which the counter is made a skewed one with");
-}
-
-static void run_on(int cpu) {
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    CPU_SET((size_t)cpu, &set);
-    MUST(sched_setaffinity(0, sizeof set, &set));
+static void run_on(int which) {
+    MUST(move(0, (unsigned)which));
 }
 
 /* Puts a file in the place of the kernel's list of processors; later calls change what it says. */
@@ -65,7 +46,7 @@ static char *list_of(const char *format, int a, int b) {
 
 static void agree(const void *argument) {
     (void)argument;
-    need_two();
+    find_cpus();
     fc_timekeep_page_create(&page, FC_TIMEKEEP_INTERVAL_NS);
     fc_timekeep_processors_measure(&processors);
     for (int i = 0; i < 2; i++)
@@ -84,7 +65,7 @@ static void found(const void *argument) {
     const int64_t skew = *(const int64_t *)argument;
     int64_t from_reference;
     const struct fc_timekeep_processor *other;
-    need_two();
+    find_cpus();
     fc_timekeep_page_create(&page, FC_TIMEKEEP_INTERVAL_NS);
     fc_skew_injected[cpus[1]] = skew;
     fc_timekeep_processors_measure(&processors);
@@ -111,7 +92,7 @@ static void found(const void *argument) {
 static void moved(const void *argument) {
     const int64_t by = *(const int64_t *)argument;
     const char *why = NULL;
-    need_two();
+    find_cpus();
     fc_timekeep_processors_measure(&processors);
     CHECK(!processors.differ);
     fc_skew_injected[cpus[1]] = by;
@@ -128,7 +109,7 @@ static void moved(const void *argument) {
 static void unmeasured(const void *argument) {
     uint64_t count;
     (void)argument;
-    need_two();
+    find_cpus();
     say_online(list_of("%d-%d,500\n", cpus[0], cpus[1])); /* no such processor can be run on */
     fc_timekeep_page_create(&page, FC_TIMEKEEP_INTERVAL_NS);
     fc_timekeep_processors_measure(&processors);
@@ -136,7 +117,7 @@ static void unmeasured(const void *argument) {
     fc_timekeep_processors_write(&processors, &page);
     CHECK(page.cpus == 501 && page.skew[500] == FC_TIMEKEEP_SKEW_UNKNOWN, "%u skews", page.cpus);
     for (int i = 0; i < 2; i++) {
-        run_on(cpus[i]);
+        run_on(i);
         CHECK(fc_skew_rdtscp(&page, &count), "processor %d has no count", cpus[i]);
         page.skew[cpus[i]] = FC_TIMEKEEP_SKEW_UNKNOWN;
         CHECK(!fc_skew_rdtscp(&page, &count), "processor %d has a count without a skew", cpus[i]);
@@ -147,7 +128,7 @@ static void unmeasured(const void *argument) {
 
 static void too_many(const void *argument) {
     (void)argument;
-    need_two();
+    find_cpus();
     say_online(list_of("%d,%d,1024\n", cpus[0], cpus[1]));
     fc_timekeep_processors_measure(&processors);
     CHECK(processors.differ, "a processor whose number is too large is trusted");
@@ -164,8 +145,8 @@ static const char *look_until_change(void) {
 }
 
 static void begin_with_one(void) {
-    need_two();
-    run_on(cpus[0]); /* the reference */
+    find_cpus();
+    run_on(0); /* the reference */
     say_online(list_of("%d\n", cpus[0], 0));
     fc_timekeep_page_create(&page, FC_TIMEKEEP_INTERVAL_NS);
     fc_timekeep_processors_measure(&processors);
@@ -216,8 +197,8 @@ static void reference_goes(const void *argument) {
 static void measured_later(const void *argument) {
     const int64_t skew = *(const int64_t *)argument;
     struct fc_timekeep_processor *one;
-    need_two();
-    run_on(cpus[0]);
+    find_cpus();
+    run_on(0);
     fc_timekeep_page_create(&page, FC_TIMEKEEP_INTERVAL_NS);
     fc_skew_injected[cpus[1]] = skew;
     fc_timekeep_processors_measure(&processors);
@@ -233,8 +214,8 @@ static void measured_later(const void *argument) {
 static void stays_where_allowed(const void *argument) {
     cpu_set_t set;
     (void)argument;
-    need_two();
-    run_on(cpus[1]);
+    find_cpus();
+    run_on(1);
     fc_timekeep_processors_measure(&processors);
     for (int i = 0; i < 10; i++)
         fc_timekeep_processors_watch(&processors);
@@ -282,7 +263,7 @@ static void stop_host(pthread_t publisher) {
 static void near_on_both(uint64_t answers) {
     uint64_t answered[2] = {0, 0};
     for (unsigned turn = 0; answered[0] < answers || answered[1] < answers; turn++) {
-        run_on(cpus[turn % 2]);
+        run_on((int)(turn % 2));
         for (int i = 0; i < 100; i++) {
             struct fc_reading reading;
             int32_t hands;
@@ -306,7 +287,7 @@ static void served(const void *argument) {
     const uint64_t answers = check_rounds(2000);
     pthread_t publisher;
     (void)argument;
-    need_two();
+    find_cpus();
     fc_skew_injected[cpus[1]] = (int64_t)1 << 33; /* seconds */
     publisher = publish_host();
     near_on_both(answers);
@@ -318,7 +299,7 @@ static void served_after_a_move(const void *argument) {
     const int64_t by = *(const int64_t *)argument;
     const uint64_t answers = check_rounds(500);
     pthread_t publisher;
-    need_two();
+    find_cpus();
     publisher = publish_host();
     near_on_both(answers);
     CHECK(__atomic_load_n(&host.page->cpus, __ATOMIC_ACQUIRE) == 0, "there is a table");
@@ -342,9 +323,9 @@ static void unknown_on_one(const void *argument) {
     struct reader reader = {0};
     pthread_t publisher;
     (void)argument;
-    need_two();
+    find_cpus();
     fc_skew_injected[cpus[1]] = (int64_t)1 << 33;
-    run_on(cpus[0]); /* and so does the publisher */
+    run_on(0); /* and so does the publisher */
     publisher = publish_host();
     wait_for_page();
     attach(&reader);
@@ -352,7 +333,7 @@ static void unknown_on_one(const void *argument) {
     for (uint64_t turn = 0; turn < turns; turn++) {
         /* A publisher that has looked at it anew may have put its skew there again. */
         __atomic_store_n(&host.page->skew[cpus[1]], FC_TIMEKEEP_SKEW_UNKNOWN, __ATOMIC_RELAXED);
-        run_on(cpus[turn % 2]);
+        run_on((int)(turn % 2));
         for (int i = 0; i < 100; i++)
             read_and_check(&reader);
     }
@@ -368,7 +349,7 @@ static void taken_over(const void *argument) {
     cpu_set_t both;
     int error;
     (void)argument;
-    need_two();
+    find_cpus();
     MUST(sched_getaffinity(0, sizeof both, &both));
     own_run("");
     for (int i = 0; i < 2; i++) {
@@ -392,12 +373,11 @@ static void taken_over(const void *argument) {
     }
 }
 
-int main(int argc, char **argv) {
+static void claims(void) {
     static const int64_t skews[] = {(int64_t)1 << 40, -((int64_t)1 << 33), 1000000, -1000000};
     static const int64_t moves[] = {(int64_t)1 << 33, -100000000};
     static const int64_t none = 0;
     char sentence[128];
-    check_begin(argc, argv);
     check_that("counters that agree are found to agree, and stay so", agree, NULL);
     for (size_t i = 0; i < sizeof skews / sizeof *skews; i++) {
         snprintf(sentence, sizeof sentence,
@@ -430,20 +410,8 @@ int main(int argc, char **argv) {
     check_that("on a processor without a skew the kernel answers, and nothing goes back",
                unknown_on_one, NULL);
     check_that("a publisher that takes over a page measures its table anew", taken_over, NULL);
-    return check_end();
-}
-
-#else
-
-static void no_register(const void *argument) {
-    (void)argument;
-    CANNOT("no counter here tells its processor");
-}
-
-int main(int argc, char **argv) {
-    check_begin(argc, argv);
-    check_that("the counters of processors that differ are measured", no_register, NULL);
-    return check_end();
 }
 
 #endif
+
+SKEWED_MAIN("the counters of processors that differ are measured", claims)

@@ -9,14 +9,12 @@
 #define FASTCLOCK_INLINE
 #include <fastclock.h>
 #include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
 
-#include "processor.h"
 #include "publisher.h"
-#include "skew.h"
+#include "skewed.h"
 
 #ifdef FC_HAVE_PROCESSOR_REGISTER
 
@@ -24,28 +22,6 @@ static struct fc_timekeep page;
 
 /* ---- The machine ------------------------------------------------------------------------------
  */
-
-static int cpus[CPU_SETSIZE], cpu_count;
-
-static void find_cpus(void) {
-    cpu_set_t set;
-    MUST(sched_getaffinity(0, sizeof set, &set));
-    cpu_count = 0;
-    for (int i = 0; i < FC_TIMEKEEP_CPUS; i++)
-        if (CPU_ISSET((size_t)i, &set))
-            cpus[cpu_count++] = i;
-    if (cpu_count < 2)
-        CANNOT("one processor alone");
-    if (!fc_rdtscp_works())
-        CANNOT("no RDTSCP, which the counter is made a skewed one with");
-}
-
-static int move(pid_t thread, unsigned turn) {
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    CPU_SET((size_t)cpus[turn % (unsigned)cpu_count], &set);
-    return sched_setaffinity(thread, sizeof set, &set);
-}
 
 /* Seconds apart, in both directions: more than any bracket is wide. */
 static void inject(void) {
@@ -387,13 +363,12 @@ static void told_amid_change(const void *argument) {
           FC_REASON_OUT_OF_SERVICE);
 }
 
-int main(int argc, char **argv) {
+static void claims(void) {
     static const struct way rdtscp = {fc_skew_rdtscp, BY_SIGNALS | BY_ANOTHER};
     /* A thread that is moved away and back between the two looks is what this way cannot notice. */
     static const struct way user = {fc_skew_user_restart, BY_SIGNALS | ONCE};
     static const struct way kernel = {fc_skew_kernel_restart, BY_SIGNALS | BY_ANOTHER};
     static const struct way none = {fc_skew_no_restart, BY_SIGNALS | BY_ANOTHER};
-    check_begin(argc, argv);
     check_that("RDTSCP: no corrected count is outside plain ones, in a storm of migrations",
                stays_in_bracket, &rdtscp);
     check_that("user restart: the same, with at most one migration in a reading", stays_in_bracket,
@@ -416,20 +391,8 @@ int main(int argc, char **argv) {
                table_changes_in_between, NULL);
     check_that("what the page has told is known at every store of a change of the table",
                told_amid_change, NULL);
-    return check_end();
-}
-
-#else
-
-static void no_register(const void *argument) {
-    (void)argument;
-    CANNOT("no counter here tells its processor");
-}
-
-int main(int argc, char **argv) {
-    check_begin(argc, argv);
-    check_that("the counters of processors that differ are corrected", no_register, NULL);
-    return check_end();
 }
 
 #endif
+
+SKEWED_MAIN("the counters of processors that differ are corrected", claims)
