@@ -8,8 +8,8 @@
  * - user restart: the processor before the counter and after it, and again if it has changed. Not
  *   noticed is a thread that was moved away and back between the two, for which it takes two moves
  *   within some twenty cycles of progress;
- * - kernel restart: both in a restartable sequence, to whose beginning the kernel puts a thread
- * back that it has interrupted there.
+ * - kernel restart: both in a restartable sequence, to whose beginning the kernel puts back a
+ *   thread that it has interrupted there.
  *
  * `page` is a struct fc_timekeep. Each returns 1 and the corrected count, ordered behind all
  * earlier instructions; or 0 if the way does not exist here, if the processor's skew is not in the

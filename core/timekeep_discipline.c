@@ -29,7 +29,7 @@
  * can have given, and not before where the old one ended: half a bracket ahead at most, which the
  * next updates take back by a smaller slope. So nobody sees time go back here either.
  *
- * Out of service at once, until three samples in a row agree about the rate again: a counter that
+ * Out of service at once, until four samples in a row agree about the rate again: a counter that
  * went back or stood still, two samples in a row that contradict the rate, a change of
  * FC_BOOTTIME's distance (a suspend), and whatever the caller knows of (a migration).
  */
