@@ -117,7 +117,7 @@ small="-DUPDATES=1 -DCOUNTER_MAX=3"
         's/^            shown = NONE$/            skip/' $small
     broken "a line written under an even sequence" \
         's/^    move(next, true);$/    skip;/' -DTORN -DUPDATES=2 -DREADS=1 -DCOUNTER_MAX=2
-    broken "an outage that does not close" \
+    broken "an outage that does not withdraw" \
         's/^    withdraw_all();$/    skip;/' -DOUTAGE $small
     broken "an outage that leaves the mode" \
         's/^    turn_all_off();$/    skip;/' -DOUTAGE $small
